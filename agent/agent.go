@@ -148,7 +148,7 @@ func assemble(ctx context.Context, cfg Config, dir *serve.DataDir, st *store.Sto
 		return nil, err
 	}
 	r.engine.SweepSetup()
-	r.pool = master.NewPool(master.Config{NodeID: st.NodeID, StoreID: st.ID, Region: cfg.Region, Name: cfg.Name, Servers: cfg.Servers,
+	r.pool = master.NewPool(master.Config{NodeID: st.NodeID, Region: cfg.Region, Name: cfg.Name, Servers: cfg.Servers,
 		Net: cfg.Net, Credentials: cfg.Identity.Client(identity.ServersOf(cfg.Region)), Log: cfg.Logger, Clock: cfg.Clock, Engine: r.engine, Reports: r.reports, Inventory: inv,
 		Cluster: dir, Writer: r.writer, Metrics: r.masterMetrics, Master: contents.Master, Position: contents.Position, Orders: cfg.Orders, Discover: found.discover()})
 	return r, nil

@@ -26,7 +26,7 @@ func (s *regionRepairs) Slots(_ *nusav1.HeldSlotsRequest, stream grpc.ServerStre
 		}
 	}
 	s.r.mu.Lock()
-	out := &nusav1.HeldSlots{Position: s.r.position}
+	out := &nusav1.HeldSlots{}
 	for key, o := range s.r.slots {
 		out.Slots = append(out.Slots, &nusav1.HeldSlot{Key: key, Revision: o.GetRevision()})
 	}

@@ -414,7 +414,7 @@ func (a *fakeAgent) hello() *nusav1.AgentHello {
 	}
 	return &nusav1.AgentHello{
 		NodeId: a.id, Name: a.name, Region: regionName, ClusterId: a.cluster, Address: a.ip, Protocol: 1, FeatureLevel: a.level,
-		Orders: a.position, Index: newest, StoreId: "store-" + a.name,
+		Orders: a.position, Index: newest,
 		Inventory: &nusav1.NodeInventory{
 			Capacity: &nusav1.Resources{CpuMilli: 4000, MemoryBytes: 4 << 30, DiskBytes: 10 << 30}, Pool: "default",
 			Labels:  map[string]string{"name": a.name},

@@ -169,7 +169,7 @@ func connects(t *testing.T, conn *grpc.ClientConn, i int) bool {
 	}
 	say(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Hello{Hello: &nusav1.AgentHello{
 		NodeId: fmt.Sprintf("00000000-0000-4000-8000-%012d", i), Name: fmt.Sprintf("node-%05d", i), Region: regionName,
-		Address: fmt.Sprintf("10.0.%d.%d", i/256, i%256), Protocol: 1, StoreId: fmt.Sprint("store-", i),
+		Address: fmt.Sprintf("10.0.%d.%d", i/256, i%256), Protocol: 1,
 		Inventory: &nusav1.NodeInventory{
 			Capacity: &nusav1.Resources{CpuMilli: 64_000, MemoryBytes: 256 << 30, DiskBytes: 4 << 40}, Pool: "default",
 			Labels:  map[string]string{"rack": fmt.Sprint("r", i%40), "zone": fmt.Sprint("z", i%3)},

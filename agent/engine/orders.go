@@ -87,7 +87,7 @@ func (e *Engine) Orders(ctx context.Context) ([]*nusav1.HeldOrder, error) {
 	if !e.do(ctx, func() {
 		for id, a := range e.allocs {
 			if a.spec.Want != reconcile.Forget {
-				out = append(out, &nusav1.HeldOrder{Id: id, Incarnation: a.wire.GetIncarnation(), Index: a.wire.GetIndex()})
+				out = append(out, &nusav1.HeldOrder{Id: id, Index: a.wire.GetIndex()})
 			}
 		}
 	}) {

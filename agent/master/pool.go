@@ -33,8 +33,8 @@ const (
 
 // Config configures the sessions.
 type Config struct {
-	NodeID, StoreID string
-	Region, Name    string
+	NodeID       string
+	Region, Name string
 	// Servers are the configured addresses. The agent also learns the addresses that the
 	// region sends.
 	Servers     []string

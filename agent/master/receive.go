@@ -67,7 +67,7 @@ func (s *session) welcome(w *nusav1.MasterWelcome) error {
 	s.watchdog = time.AfterFunc(s.silence, func() { s.end(fmt.Errorf("%w for %s", errSilent, s.silence)) })
 	s.cfg.Reports.acknowledge(positionFromProto(w.GetReports())) // the last acknowledgement may have been lost
 	s.cursor = s.cfg.Reports.cursor(positionFromProto(w.GetReports()))
-	s.log.Info("connected to the master", "term", w.GetTerm(), "incarnation", w.GetIncarnation())
+	s.log.Info("connected to the master", "term", w.GetTerm(), "incarnation", w.GetIncarnation(), "session", w.GetSession(), "protocol", w.GetProtocol())
 	s.group.Go(func() error { return s.measure(positiveOr(w.GetStatsInterval().AsDuration(), defaultStats)) })
 	if s.cfg.Discover != nil {
 		s.group.Go(func() error {

@@ -264,7 +264,7 @@ func (s *session) hello() error {
 		NodeId: s.cfg.NodeID, Name: s.cfg.Name, Region: s.cfg.Region, ClusterId: s.cfg.Cluster.ClusterID(),
 		Inventory: s.sentInventory, Orders: positionToProto(s.pool.storedPosition()),
 		Incarnation: newest.GetIncarnation(), Index: newest.GetIndex(),
-		StoreId: s.cfg.StoreID, Address: s.cfg.Inventory.Address(), Protocol: protocolVersion, FeatureLevel: featureLevel,
+		Address: s.cfg.Inventory.Address(), Protocol: protocolVersion, FeatureLevel: featureLevel,
 		StopTime: durationpb.New(stop),
 	}}})
 }

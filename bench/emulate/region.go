@@ -90,11 +90,9 @@ type region struct {
 	// rowFrom is the id of the lease request that followed the row that RefreshRows
 	// awaits; 0 = none.
 	reportDue, rowDue bool
-	// fitsDue holds the asks whose fit counts are due before the next report. fitsSent
-	// counts the messages with fit counts.
-	fitsDue  []*nusav1.ShapeSubscription
-	fitsSent uint64
-	rowFrom  uint64
+	// fitsDue holds the asks whose fit counts are due before the next report.
+	fitsDue []*nusav1.ShapeSubscription
+	rowFrom uint64
 	// leaseID is the id of the latest lease request. granted is the id of the latest request
 	// that was granted.
 	leaseID, granted uint64

@@ -276,8 +276,7 @@ func (s *sender) fits(time.Time) (time.Time, error) {
 		s.r.mu.Unlock()
 		return time.Time{}, nil
 	}
-	s.r.fitsSent++
-	m := &nusav1.FitCounts{Sequence: s.r.fitsSent, Fits: s.r.fitCounts(asks)}
+	m := &nusav1.FitCounts{Fits: s.r.fitCounts(asks)}
 	s.r.mu.Unlock()
 	return time.Time{}, s.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Fits{Fits: m}})
 }

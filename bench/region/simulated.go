@@ -155,7 +155,7 @@ func (a *simulated) hello() *nusav1.AgentHello {
 	return &nusav1.AgentHello{
 		NodeId: a.f.nodeID(a.n), Name: a.f.name(a.n), Region: a.f.region, ClusterId: a.cluster,
 		Inventory: a.f.inventory(a.n), Orders: report.PositionToProto(a.position),
-		StoreId: a.f.storeID(a.n), Address: address(a.n), Protocol: report.ProtocolVersion,
+		Address: address(a.n), Protocol: report.ProtocolVersion,
 	}
 }
 

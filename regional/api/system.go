@@ -67,13 +67,12 @@ func (r repairs) Slots(_ *nusav1.HeldSlotsRequest, stream grpc.ServerStreamingSe
 		return err
 	}
 	view := r.s.State.View()
-	at := view.Cluster().Orders
-	part := &nusav1.HeldSlots{Position: &nusav1.Position{Epoch: at.Epoch, Sequence: at.Sequence}}
+	part := &nusav1.HeldSlots{}
 	for x := range view.Slots() {
 		if x.Local {
 			continue
 		}
-		part.Slots = append(part.Slots, &nusav1.HeldSlot{Key: x.ID(), Generation: x.Generation, Revision: x.Revision})
+		part.Slots = append(part.Slots, &nusav1.HeldSlot{Key: x.ID(), Revision: x.Revision})
 		if len(part.Slots) == slotsAtOnce {
 			if err := stream.Send(part); err != nil {
 				return err

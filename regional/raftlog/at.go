@@ -94,5 +94,5 @@ func (f *FSM) Digest(ctx context.Context, index uint64) (*nusav1.StateDigest, er
 		return nil, fmt.Errorf("%w: this server computes another comparison of states, ask again", ErrBusy)
 	}
 	defer f.hashing.Unlock()
-	return &nusav1.StateDigest{Index: index, Hash: view.Hash()}, nil
+	return &nusav1.StateDigest{Hash: view.Hash()}, nil
 }

@@ -78,8 +78,7 @@ func (ss *session) sendFits(time.Time) (time.Time, error) {
 	if len(asks) == 0 || report || ss.lastReport == nil {
 		return time.Time{}, nil
 	}
-	ss.fitsSent++
-	out := &nusav1.FitCounts{Sequence: ss.fitsSent, Fits: ss.u.cfg.Reporter.Fits(asks)}
+	out := &nusav1.FitCounts{Fits: ss.u.cfg.Reporter.Fits(asks)}
 	if shape := ss.lastReport.GetShape(); shape != nil {
 		shape.Fits = append(shape.Fits, out.GetFits()...) // for isUrgent
 	}

@@ -75,7 +75,6 @@ type session struct {
 	repeatedAt  time.Time                     // when all answers were last sent
 	sentEdges   map[string]sentEdge           // by region
 	lastReport  *nusav1.RegionReport
-	fitsSent    uint64
 	reportTook  time.Duration // time to make the last report
 	reportAt    time.Time     // of the last report
 	urgentAt    time.Time     // of the last call of isUrgent

@@ -375,7 +375,7 @@ func (u *Uplink) connect(ctx context.Context, addr string) (welcomed bool, err e
 	u.row.resume(first.GetWelcome().GetRow())
 	u.session.Store(ss)
 	defer u.session.CompareAndSwap(ss, nil)
-	u.cfg.Logger.Info("session with the global tier", "server", addr, "session", first.GetWelcome().GetSession())
+	u.cfg.Logger.Info("session with the global tier", "server", addr, "session", first.GetWelcome().GetSession(), "protocol", first.GetWelcome().GetProtocol())
 	return true, ss.run(ctx, cancel)
 }
 
@@ -400,7 +400,7 @@ func (u *Uplink) hello() *nusav1.RegionHello {
 		Orders:  wire.PositionToProto(c.Orders),
 		Version: u.cfg.Version, Protocol: protocol,
 		FederationId: c.FederationID, Fence: c.Fence, StoreRevision: c.StoreRevision,
-		AppliedIndex: view.Index(), FeatureLevel: c.FeatureLevel, RestoreId: c.RestoreID, Confirms: true,
+		AppliedIndex: view.Index(), FeatureLevel: c.FeatureLevel, RestoreId: c.RestoreID,
 	}
 	if c.FederationID != "" {
 		hello.LeaseMax, hello.StopTime = durationpb.New(c.RegionLeaseMax), durationpb.New(view.LongestStop())

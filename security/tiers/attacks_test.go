@@ -218,7 +218,7 @@ func (f *federation) liar(ctx context.Context, port int, ids []string) (orders [
 	if err != nil {
 		return nil, err
 	}
-	hello := &nusav1.AgentHello{NodeId: "99999999-0000-4000-8000-000000000009", Name: "n9", Region: "a", Protocol: 1, StoreId: "liar", Inventory: &nusav1.NodeInventory{}}
+	hello := &nusav1.AgentHello{NodeId: "99999999-0000-4000-8000-000000000009", Name: "n9", Region: "a", Protocol: 1, Inventory: &nusav1.NodeInventory{}}
 	if err := stream.Send(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Hello{Hello: hello}}); err != nil {
 		return nil, err
 	}

@@ -80,8 +80,9 @@ type JobsClient interface {
 	// Explain says why each region has instances of a job or none. With `region` it also says
 	// this for each node of that region.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*Explanation, error)
-	// Watch sends the job at once and after each change, at most ten times a second.
-	// It ends when the job is purged.
+	// Watch sends the job at once and after each change, at most ten times a second. While groups wait in a
+	// queue, it also sends the job when their place has changed, at most once in two seconds. It ends when
+	// the job is purged.
 	Watch(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Job], error)
 	// WatchGroups sends the counts of every group, and after that the counts of each group
 	// that changes. A slow reader gets only the latest counts. The cost to a region does not
@@ -240,8 +241,9 @@ type JobsServer interface {
 	// Explain says why each region has instances of a job or none. With `region` it also says
 	// this for each node of that region.
 	Explain(context.Context, *ExplainRequest) (*Explanation, error)
-	// Watch sends the job at once and after each change, at most ten times a second.
-	// It ends when the job is purged.
+	// Watch sends the job at once and after each change, at most ten times a second. While groups wait in a
+	// queue, it also sends the job when their place has changed, at most once in two seconds. It ends when
+	// the job is purged.
 	Watch(*GetJobRequest, grpc.ServerStreamingServer[Job]) error
 	// WatchGroups sends the counts of every group, and after that the counts of each group
 	// that changes. A slow reader gets only the latest counts. The cost to a region does not

@@ -676,6 +676,10 @@ type ListServicesRequest struct {
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// The response also has the instances.
 	WithInstances bool `protobuf:"varint,3,opt,name=with_instances,json=withInstances,proto3" json:"with_instances,omitempty"`
+	// Greatest number of services in the response: 1..1000, default 1000.
+	Limit int32 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	// next_page_token of the previous response.
+	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -731,6 +735,20 @@ func (x *ListServicesRequest) GetWithInstances() bool {
 	return false
 }
 
+func (x *ListServicesRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ListServicesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 // ListServicesResponse lists services.
 type ListServicesResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -738,8 +756,11 @@ type ListServicesResponse struct {
 	// Age of the copy from which the server answers: the time since it was last confirmed. 0: now.
 	Age *durationpb.Duration `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`
 	// Only with ListServicesRequest.with_instances: the instances of the services, sorted by service,
-	// region, job, group and index.
-	Instances     []*ServiceInstance `protobuf:"bytes,3,rep,name=instances,proto3" json:"instances,omitempty"`
+	// region, job, group and index. With more than 5,000 instances a page has fewer services than the limit,
+	// but at least one.
+	Instances []*ServiceInstance `protobuf:"bytes,3,rep,name=instances,proto3" json:"instances,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,4,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -793,6 +814,13 @@ func (x *ListServicesResponse) GetInstances() []*ServiceInstance {
 		return x.Instances
 	}
 	return nil
+}
+
+func (x *ListServicesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 // ServiceSummary is a service that has healthy instances.
@@ -1168,15 +1196,19 @@ const file_nusa_v1_discovery_proto_rawDesc = "" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x126\n" +
 	"\tinstances\x18\x02 \x03(\v2\x18.nusa.v1.ServiceInstanceR\tinstances\x12-\n" +
 	"\bposition\x18\x03 \x01(\v2\x11.nusa.v1.PositionR\bposition\x12+\n" +
-	"\x03age\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03age\"n\n" +
+	"\x03age\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03age\"\xa3\x01\n" +
 	"\x13ListServicesRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12%\n" +
-	"\x0ewith_instances\x18\x03 \x01(\bR\rwithInstances\"\xb0\x01\n" +
+	"\x0ewith_instances\x18\x03 \x01(\bR\rwithInstances\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\x05R\x05limit\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken\"\xd8\x01\n" +
 	"\x14ListServicesResponse\x123\n" +
 	"\bservices\x18\x01 \x03(\v2\x17.nusa.v1.ServiceSummaryR\bservices\x12+\n" +
 	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\x126\n" +
-	"\tinstances\x18\x03 \x03(\v2\x18.nusa.v1.ServiceInstanceR\tinstances\"\x8e\x01\n" +
+	"\tinstances\x18\x03 \x03(\v2\x18.nusa.v1.ServiceInstanceR\tinstances\x12&\n" +
+	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\"\x8e\x01\n" +
 	"\x0eServiceSummary\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +

@@ -30,8 +30,9 @@ const (
 // Services says where the services of jobs are (Group.services). Global servers, regional servers and
 // agents serve it, each from its own copy, so a call never needs another machine.
 type ServicesClient interface {
-	// List returns the services that have healthy instances, sorted by namespace and name. Services in
-	// namespaces that the caller may not read are left out. UNAVAILABLE: the server has no copy yet.
+	// List returns a page of the services that have healthy instances, sorted by namespace and name.
+	// Services in namespaces that the caller may not read are left out. INVALID_ARGUMENT: the token is not
+	// one that List has returned. UNAVAILABLE: the server has no copy yet.
 	List(ctx context.Context, in *ListServicesRequest, opts ...grpc.CallOption) (*ListServicesResponse, error)
 	// Resolve returns the healthy instances of a service, the nearest region first. NOT_FOUND: the
 	// service has no healthy instance. INVALID_ARGUMENT: the request is invalid. UNAVAILABLE: the server
@@ -74,8 +75,9 @@ func (c *servicesClient) Resolve(ctx context.Context, in *ResolveServiceRequest,
 // Services says where the services of jobs are (Group.services). Global servers, regional servers and
 // agents serve it, each from its own copy, so a call never needs another machine.
 type ServicesServer interface {
-	// List returns the services that have healthy instances, sorted by namespace and name. Services in
-	// namespaces that the caller may not read are left out. UNAVAILABLE: the server has no copy yet.
+	// List returns a page of the services that have healthy instances, sorted by namespace and name.
+	// Services in namespaces that the caller may not read are left out. INVALID_ARGUMENT: the token is not
+	// one that List has returned. UNAVAILABLE: the server has no copy yet.
 	List(context.Context, *ListServicesRequest) (*ListServicesResponse, error)
 	// Resolve returns the healthy instances of a service, the nearest region first. NOT_FOUND: the
 	// service has no healthy instance. INVALID_ARGUMENT: the request is invalid. UNAVAILABLE: the server

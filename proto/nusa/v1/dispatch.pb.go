@@ -307,8 +307,6 @@ type AgentHello struct {
 	// Greatest (incarnation, index) of the orders that the agent has.
 	Incarnation uint64 `protobuf:"varint,7,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Index       uint64 `protobuf:"varint,8,opt,name=index,proto3" json:"index,omitempty"`
-	// Id of the agent's local store. It is also the epoch of the agent's reports.
-	StoreId string `protobuf:"bytes,9,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
 	// Advertised address, for people.
 	Address string `protobuf:"bytes,10,opt,name=address,proto3" json:"address,omitempty"`
 	// Version N of this protocol. A server speaks N and N-1.
@@ -407,13 +405,6 @@ func (x *AgentHello) GetIndex() uint64 {
 		return x.Index
 	}
 	return 0
-}
-
-func (x *AgentHello) GetStoreId() string {
-	if x != nil {
-		return x.StoreId
-	}
-	return ""
 }
 
 func (x *AgentHello) GetAddress() string {
@@ -1272,7 +1263,7 @@ const file_nusa_v1_dispatch_proto_rawDesc = "" +
 	"\n" +
 	"orders_ack\x18\x03 \x01(\v2\x11.nusa.v1.PositionR\tordersAck\x12(\n" +
 	"\x05stats\x18\x05 \x01(\v2\x12.nusa.v1.NodeStatsR\x05statsB\x06\n" +
-	"\x04kind\"\xb7\x03\n" +
+	"\x04kind\"\xac\x03\n" +
 	"\n" +
 	"AgentHello\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x12\n" +
@@ -1283,13 +1274,13 @@ const file_nusa_v1_dispatch_proto_rawDesc = "" +
 	"\tinventory\x18\x05 \x01(\v2\x16.nusa.v1.NodeInventoryR\tinventory\x12)\n" +
 	"\x06orders\x18\x06 \x01(\v2\x11.nusa.v1.PositionR\x06orders\x12 \n" +
 	"\vincarnation\x18\a \x01(\x04R\vincarnation\x12\x14\n" +
-	"\x05index\x18\b \x01(\x04R\x05index\x12\x19\n" +
-	"\bstore_id\x18\t \x01(\tR\astoreId\x12\x18\n" +
+	"\x05index\x18\b \x01(\x04R\x05index\x12\x18\n" +
 	"\aaddress\x18\n" +
 	" \x01(\tR\aaddress\x12\x1a\n" +
 	"\bprotocol\x18\v \x01(\x05R\bprotocol\x12#\n" +
 	"\rfeature_level\x18\f \x01(\rR\ffeatureLevel\x126\n" +
-	"\tstop_time\x18\r \x01(\v2\x19.google.protobuf.DurationR\bstopTime\"\x9c\x02\n" +
+	"\tstop_time\x18\r \x01(\v2\x19.google.protobuf.DurationR\bstopTimeJ\x04\b\t\x10\n" +
+	"R\bstore_id\"\x9c\x02\n" +
 	"\n" +
 	"AllocOrder\x123\n" +
 	"\n" +

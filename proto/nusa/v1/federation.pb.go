@@ -70,8 +70,6 @@ func (x *StateRequest) GetIndex() uint64 {
 // StateDigest identifies the content of a state.
 type StateDigest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Index in the Raft log at which the server had this state.
-	Index uint64 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
 	// SHA-256 over all records in a canonical form, in hexadecimal.
 	Hash          string `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -106,13 +104,6 @@ func (x *StateDigest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use StateDigest.ProtoReflect.Descriptor instead.
 func (*StateDigest) Descriptor() ([]byte, []int) {
 	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{1}
-}
-
-func (x *StateDigest) GetIndex() uint64 {
-	if x != nil {
-		return x.Index
-	}
-	return 0
 }
 
 func (x *StateDigest) GetHash() string {
@@ -879,9 +870,7 @@ type RegionHello struct {
 	// at most 32 KiB.
 	Work []*RegionWork `protobuf:"bytes,22,rep,name=work,proto3" json:"work,omitempty"`
 	// Number of slots that did not fit into `work`.
-	WorkLeftOut int32 `protobuf:"varint,23,opt,name=work_left_out,json=workLeftOut,proto3" json:"work_left_out,omitempty"`
-	// The region sends LeaseRequest.confirmed if the welcome has `confirm`.
-	Confirms      bool `protobuf:"varint,24,opt,name=confirms,proto3" json:"confirms,omitempty"`
+	WorkLeftOut   int32 `protobuf:"varint,23,opt,name=work_left_out,json=workLeftOut,proto3" json:"work_left_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1075,13 +1064,6 @@ func (x *RegionHello) GetWorkLeftOut() int32 {
 		return x.WorkLeftOut
 	}
 	return 0
-}
-
-func (x *RegionHello) GetConfirms() bool {
-	if x != nil {
-		return x.Confirms
-	}
-	return false
 }
 
 // RegionWork is a slot that a region runs, according to the region's log.
@@ -2865,10 +2847,8 @@ func (x *RowChanges) GetPosition() *Position {
 
 // FitCounts are exact fit counts that a region sends before its next report.
 type FitCounts struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Grows by one with each message of a session.
-	Sequence      uint64      `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	Fits          []*FitCount `protobuf:"bytes,2,rep,name=fits,proto3" json:"fits,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Fits          []*FitCount            `protobuf:"bytes,2,rep,name=fits,proto3" json:"fits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2901,13 +2881,6 @@ func (x *FitCounts) ProtoReflect() protoreflect.Message {
 // Deprecated: Use FitCounts.ProtoReflect.Descriptor instead.
 func (*FitCounts) Descriptor() ([]byte, []int) {
 	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{32}
-}
-
-func (x *FitCounts) GetSequence() uint64 {
-	if x != nil {
-		return x.Sequence
-	}
-	return 0
 }
 
 func (x *FitCounts) GetFits() []*FitCount {
@@ -4610,10 +4583,9 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\n" +
 	"\x18nusa/v1/federation.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11nusa/v1/api.proto\x1a\x12nusa/v1/auth.proto\x1a\x11nusa/v1/job.proto\x1a\x12nusa/v1/keys.proto\x1a\x13nusa/v1/types.proto\"$\n" +
 	"\fStateRequest\x12\x14\n" +
-	"\x05index\x18\x01 \x01(\x04R\x05index\"7\n" +
-	"\vStateDigest\x12\x14\n" +
-	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x12\n" +
-	"\x04hash\x18\x02 \x01(\tR\x04hash\".\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\".\n" +
+	"\vStateDigest\x12\x12\n" +
+	"\x04hash\x18\x02 \x01(\tR\x04hashJ\x04\b\x01\x10\x02R\x05index\".\n" +
 	"\x16FederationCacheRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\"\xe1\x02\n" +
 	"\x0fFederationCache\x12\x14\n" +
@@ -4659,7 +4631,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x03any\x18\x03 \x01(\bR\x03any\"7\n" +
 	"\aAuthAck\x12\x12\n" +
 	"\x04hash\x18\x01 \x01(\x06R\x04hash\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x03R\aversion\"\xb5\a\n" +
+	"\aversion\x18\x02 \x01(\x03R\aversion\"\xa9\a\n" +
 	"\vRegionHello\x129\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\v2\x19.nusa.v1.RegionDefinitionR\n" +
@@ -4690,8 +4662,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"coordinate\x18\x15 \x01(\v2\x13.nusa.v1.CoordinateR\n" +
 	"coordinate\x12'\n" +
 	"\x04work\x18\x16 \x03(\v2\x13.nusa.v1.RegionWorkR\x04work\x12\"\n" +
-	"\rwork_left_out\x18\x17 \x01(\x05R\vworkLeftOut\x12\x1a\n" +
-	"\bconfirms\x18\x18 \x01(\bR\bconfirms\"\x97\x01\n" +
+	"\rwork_left_out\x18\x17 \x01(\x05R\vworkLeftOutJ\x04\b\x18\x10\x19R\bconfirms\"\x97\x01\n" +
 	"\n" +
 	"RegionWork\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
@@ -4861,10 +4832,9 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\n" +
 	"coordinate\x18\x05 \x01(\v2\x13.nusa.v1.CoordinateR\n" +
 	"coordinate\x12-\n" +
-	"\bposition\x18\x06 \x01(\v2\x11.nusa.v1.PositionR\bposition\"N\n" +
-	"\tFitCounts\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12%\n" +
-	"\x04fits\x18\x02 \x03(\v2\x11.nusa.v1.FitCountR\x04fits\"\x81\a\n" +
+	"\bposition\x18\x06 \x01(\v2\x11.nusa.v1.PositionR\bposition\"B\n" +
+	"\tFitCounts\x12%\n" +
+	"\x04fits\x18\x02 \x03(\v2\x11.nusa.v1.FitCountR\x04fitsJ\x04\b\x01\x10\x02R\bsequence\"\x81\a\n" +
 	"\rGlobalMessage\x122\n" +
 	"\awelcome\x18\x01 \x01(\v2\x16.nusa.v1.GlobalWelcomeH\x00R\awelcome\x12,\n" +
 	"\arefused\x18\x02 \x01(\v2\x10.nusa.v1.RefusedH\x00R\arefused\x12+\n" +

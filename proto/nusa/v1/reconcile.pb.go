@@ -324,10 +324,8 @@ func (*HeldSlotsRequest) Descriptor() ([]byte, []int) {
 
 // HeldSlots is a part of the slots in a region's log.
 type HeldSlots struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Slots []*HeldSlot            `protobuf:"bytes,1,rep,name=slots,proto3" json:"slots,omitempty"`
-	// Position of the slot orders that the log has. Only in the first message.
-	Position      *Position `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Slots         []*HeldSlot            `protobuf:"bytes,1,rep,name=slots,proto3" json:"slots,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -369,19 +367,11 @@ func (x *HeldSlots) GetSlots() []*HeldSlot {
 	return nil
 }
 
-func (x *HeldSlots) GetPosition() *Position {
-	if x != nil {
-		return x.Position
-	}
-	return nil
-}
-
 // HeldSlot is a slot in a region's log.
 type HeldSlot struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "namespace/job/group/from".
-	Key        string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	Generation int64  `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// etcd revision of the order.
 	Revision      int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -423,13 +413,6 @@ func (x *HeldSlot) GetKey() string {
 		return x.Key
 	}
 	return ""
-}
-
-func (x *HeldSlot) GetGeneration() int64 {
-	if x != nil {
-		return x.Generation
-	}
-	return 0
 }
 
 func (x *HeldSlot) GetRevision() int64 {
@@ -488,8 +471,6 @@ func (x *HeldOrdersRequest) GetCompare() bool {
 type HeldOrders struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Orders []*HeldOrder           `protobuf:"bytes,1,rep,name=orders,proto3" json:"orders,omitempty"`
-	// Position of the orders that the agent has stored.
-	Position *Position `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
 	// Differences between the agent's records and what its drivers run, since the last call.
 	Repairs       []*Repair `protobuf:"bytes,3,rep,name=repairs,proto3" json:"repairs,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -533,13 +514,6 @@ func (x *HeldOrders) GetOrders() []*HeldOrder {
 	return nil
 }
 
-func (x *HeldOrders) GetPosition() *Position {
-	if x != nil {
-		return x.Position
-	}
-	return nil
-}
-
 func (x *HeldOrders) GetRepairs() []*Repair {
 	if x != nil {
 		return x.Repairs
@@ -551,8 +525,8 @@ func (x *HeldOrders) GetRepairs() []*Repair {
 type HeldOrder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the allocation.
-	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Incarnation   uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Like AllocOrder.index. A restored log uses no index again, so indices compare over all incarnations.
 	Index         uint64 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -595,13 +569,6 @@ func (x *HeldOrder) GetId() string {
 	return ""
 }
 
-func (x *HeldOrder) GetIncarnation() uint64 {
-	if x != nil {
-		return x.Incarnation
-	}
-	return 0
-}
-
 func (x *HeldOrder) GetIndex() uint64 {
 	if x != nil {
 		return x.Index
@@ -613,7 +580,7 @@ var File_nusa_v1_reconcile_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_reconcile_proto_rawDesc = "" +
 	"\n" +
-	"\x17nusa/v1/reconcile.proto\x12\anusa.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x18nusa/v1/federation.proto\"*\n" +
+	"\x17nusa/v1/reconcile.proto\x12\anusa.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\"*\n" +
 	"\x10ReconcileRequest\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\"G\n" +
 	"\x11ReconcileResponse\x122\n" +
@@ -631,27 +598,22 @@ const file_nusa_v1_reconcile_proto_rawDesc = "" +
 	"\x06object\x18\x02 \x01(\tR\x06object\x12\x10\n" +
 	"\x03why\x18\x03 \x01(\tR\x03why\x12\x16\n" +
 	"\x06repair\x18\x04 \x01(\tR\x06repair\"\x12\n" +
-	"\x10HeldSlotsRequest\"c\n" +
+	"\x10HeldSlotsRequest\"D\n" +
 	"\tHeldSlots\x12'\n" +
-	"\x05slots\x18\x01 \x03(\v2\x11.nusa.v1.HeldSlotR\x05slots\x12-\n" +
-	"\bposition\x18\x02 \x01(\v2\x11.nusa.v1.PositionR\bposition\"X\n" +
+	"\x05slots\x18\x01 \x03(\v2\x11.nusa.v1.HeldSlotR\x05slotsJ\x04\b\x02\x10\x03R\bposition\"J\n" +
 	"\bHeldSlot\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1e\n" +
-	"\n" +
-	"generation\x18\x02 \x01(\x03R\n" +
-	"generation\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"-\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevisionJ\x04\b\x02\x10\x03R\n" +
+	"generation\"-\n" +
 	"\x11HeldOrdersRequest\x12\x18\n" +
-	"\acompare\x18\x01 \x01(\bR\acompare\"\x92\x01\n" +
+	"\acompare\x18\x01 \x01(\bR\acompare\"s\n" +
 	"\n" +
 	"HeldOrders\x12*\n" +
-	"\x06orders\x18\x01 \x03(\v2\x12.nusa.v1.HeldOrderR\x06orders\x12-\n" +
-	"\bposition\x18\x02 \x01(\v2\x11.nusa.v1.PositionR\bposition\x12)\n" +
-	"\arepairs\x18\x03 \x03(\v2\x0f.nusa.v1.RepairR\arepairs\"S\n" +
+	"\x06orders\x18\x01 \x03(\v2\x12.nusa.v1.HeldOrderR\x06orders\x12)\n" +
+	"\arepairs\x18\x03 \x03(\v2\x0f.nusa.v1.RepairR\arepairsJ\x04\b\x02\x10\x03R\bposition\"D\n" +
 	"\tHeldOrder\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x14\n" +
-	"\x05index\x18\x03 \x01(\x04R\x05index2\xd4\x01\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05indexJ\x04\b\x02\x10\x03R\vincarnation2\xd4\x01\n" +
 	"\aRepairs\x12T\n" +
 	"\x03Run\x12\x19.nusa.v1.ReconcileRequest\x1a\x1a.nusa.v1.ReconcileResponse\"\x16\x82\xd3\xe4\x93\x02\x10:\x01*\"\v/v1/repairs\x128\n" +
 	"\x05Slots\x12\x19.nusa.v1.HeldSlotsRequest\x1a\x12.nusa.v1.HeldSlots0\x01\x129\n" +
@@ -682,28 +644,25 @@ var file_nusa_v1_reconcile_proto_goTypes = []any{
 	(*HeldOrders)(nil),          // 8: nusa.v1.HeldOrders
 	(*HeldOrder)(nil),           // 9: nusa.v1.HeldOrder
 	(*durationpb.Duration)(nil), // 10: google.protobuf.Duration
-	(*Position)(nil),            // 11: nusa.v1.Position
 }
 var file_nusa_v1_reconcile_proto_depIdxs = []int32{
 	2,  // 0: nusa.v1.ReconcileResponse.results:type_name -> nusa.v1.ReconcileResult
 	3,  // 1: nusa.v1.ReconcileResult.repairs:type_name -> nusa.v1.Repair
 	10, // 2: nusa.v1.ReconcileResult.took:type_name -> google.protobuf.Duration
 	6,  // 3: nusa.v1.HeldSlots.slots:type_name -> nusa.v1.HeldSlot
-	11, // 4: nusa.v1.HeldSlots.position:type_name -> nusa.v1.Position
-	9,  // 5: nusa.v1.HeldOrders.orders:type_name -> nusa.v1.HeldOrder
-	11, // 6: nusa.v1.HeldOrders.position:type_name -> nusa.v1.Position
-	3,  // 7: nusa.v1.HeldOrders.repairs:type_name -> nusa.v1.Repair
-	0,  // 8: nusa.v1.Repairs.Run:input_type -> nusa.v1.ReconcileRequest
-	4,  // 9: nusa.v1.Repairs.Slots:input_type -> nusa.v1.HeldSlotsRequest
-	7,  // 10: nusa.v1.Repairs.Orders:input_type -> nusa.v1.HeldOrdersRequest
-	1,  // 11: nusa.v1.Repairs.Run:output_type -> nusa.v1.ReconcileResponse
-	5,  // 12: nusa.v1.Repairs.Slots:output_type -> nusa.v1.HeldSlots
-	8,  // 13: nusa.v1.Repairs.Orders:output_type -> nusa.v1.HeldOrders
-	11, // [11:14] is the sub-list for method output_type
-	8,  // [8:11] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	9,  // 4: nusa.v1.HeldOrders.orders:type_name -> nusa.v1.HeldOrder
+	3,  // 5: nusa.v1.HeldOrders.repairs:type_name -> nusa.v1.Repair
+	0,  // 6: nusa.v1.Repairs.Run:input_type -> nusa.v1.ReconcileRequest
+	4,  // 7: nusa.v1.Repairs.Slots:input_type -> nusa.v1.HeldSlotsRequest
+	7,  // 8: nusa.v1.Repairs.Orders:input_type -> nusa.v1.HeldOrdersRequest
+	1,  // 9: nusa.v1.Repairs.Run:output_type -> nusa.v1.ReconcileResponse
+	5,  // 10: nusa.v1.Repairs.Slots:output_type -> nusa.v1.HeldSlots
+	8,  // 11: nusa.v1.Repairs.Orders:output_type -> nusa.v1.HeldOrders
+	9,  // [9:12] is the sub-list for method output_type
+	6,  // [6:9] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_reconcile_proto_init() }
@@ -711,7 +670,6 @@ func file_nusa_v1_reconcile_proto_init() {
 	if File_nusa_v1_reconcile_proto != nil {
 		return
 	}
-	file_nusa_v1_federation_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -31,8 +31,7 @@ const (
 // AuditRecord says who changed what in one transaction. Key: audit/TIME-EPOCH-NUMBER, with
 // the time in nanoseconds. Earlier versions of Nusa stored events, which no checkpoint covers.
 type AuditRecord struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Events []*Event               `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
 	// The tree before the entries.
 	Before *AuditTree `protobuf:"bytes,2,opt,name=before,proto3" json:"before,omitempty"`
 	// The entries without their numbers, which follow from the tree, and without what their
@@ -79,13 +78,6 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
 	return file_nusa_v1_records_proto_rawDescGZIP(), []int{0}
-}
-
-func (x *AuditRecord) GetEvents() []*Event {
-	if x != nil {
-		return x.Events
-	}
-	return nil
 }
 
 func (x *AuditRecord) GetBefore() *AuditTree {
@@ -1863,15 +1855,14 @@ var File_nusa_v1_records_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_records_proto_rawDesc = "" +
 	"\n" +
-	"\x15nusa/v1/records.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\x1a\x13nusa/v1/audit.proto\x1a\x18nusa/v1/federation.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"\xff\x01\n" +
-	"\vAuditRecord\x12&\n" +
-	"\x06events\x18\x01 \x03(\v2\x0e.nusa.v1.EventR\x06events\x12*\n" +
+	"\x15nusa/v1/records.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\x1a\x13nusa/v1/audit.proto\x1a\x18nusa/v1/federation.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"\xe5\x01\n" +
+	"\vAuditRecord\x12*\n" +
 	"\x06before\x18\x02 \x01(\v2\x12.nusa.v1.AuditTreeR\x06before\x12-\n" +
 	"\aentries\x18\x03 \x03(\v2\x13.nusa.v1.AuditEntryR\aentries\x12\x12\n" +
 	"\x04call\x18\x04 \x03(\rR\x04call\x12)\n" +
 	"\x05calls\x18\x05 \x03(\v2\x13.nusa.v1.AuditEntryR\x05calls\x12\x16\n" +
 	"\x06region\x18\x06 \x01(\tR\x06region\x12\x16\n" +
-	"\x06branch\x18\a \x01(\x03R\x06branch\"\xa1\x01\n" +
+	"\x06branch\x18\a \x01(\x03R\x06branchJ\x04\b\x01\x10\x02R\x06events\"\xa1\x01\n" +
 	"\vAuditCursor\x12\x14\n" +
 	"\x05trail\x18\x01 \x01(\tR\x05trail\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12&\n" +
@@ -2052,72 +2043,70 @@ var file_nusa_v1_records_proto_goTypes = []any{
 	nil,                           // 25: nusa.v1.RolloutRecord.GroupsEntry
 	nil,                           // 26: nusa.v1.RolloutRecord.CanariesEntry
 	nil,                           // 27: nusa.v1.RolloutRecord.RegionsEntry
-	(*Event)(nil),                 // 28: nusa.v1.Event
-	(*AuditTree)(nil),             // 29: nusa.v1.AuditTree
-	(*AuditEntry)(nil),            // 30: nusa.v1.AuditEntry
-	(*Job)(nil),                   // 31: nusa.v1.Job
-	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
-	(*Reverted)(nil),              // 33: nusa.v1.Reverted
-	(*InPlaceChange)(nil),         // 34: nusa.v1.InPlaceChange
-	(*InstanceAttempts)(nil),      // 35: nusa.v1.InstanceAttempts
-	(*LeadershipTerm)(nil),        // 36: nusa.v1.LeadershipTerm
-	(*durationpb.Duration)(nil),   // 37: google.protobuf.Duration
-	(*SubmitResponse)(nil),        // 38: nusa.v1.SubmitResponse
-	(*JobStatus)(nil),             // 39: nusa.v1.JobStatus
-	(*Position)(nil),              // 40: nusa.v1.Position
-	(*JobSummary)(nil),            // 41: nusa.v1.JobSummary
-	(*RegionReport)(nil),          // 42: nusa.v1.RegionReport
+	(*AuditTree)(nil),             // 28: nusa.v1.AuditTree
+	(*AuditEntry)(nil),            // 29: nusa.v1.AuditEntry
+	(*Job)(nil),                   // 30: nusa.v1.Job
+	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
+	(*Reverted)(nil),              // 32: nusa.v1.Reverted
+	(*InPlaceChange)(nil),         // 33: nusa.v1.InPlaceChange
+	(*InstanceAttempts)(nil),      // 34: nusa.v1.InstanceAttempts
+	(*LeadershipTerm)(nil),        // 35: nusa.v1.LeadershipTerm
+	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
+	(*SubmitResponse)(nil),        // 37: nusa.v1.SubmitResponse
+	(*JobStatus)(nil),             // 38: nusa.v1.JobStatus
+	(*Position)(nil),              // 39: nusa.v1.Position
+	(*JobSummary)(nil),            // 40: nusa.v1.JobSummary
+	(*RegionReport)(nil),          // 41: nusa.v1.RegionReport
 }
 var file_nusa_v1_records_proto_depIdxs = []int32{
-	28, // 0: nusa.v1.AuditRecord.events:type_name -> nusa.v1.Event
-	29, // 1: nusa.v1.AuditRecord.before:type_name -> nusa.v1.AuditTree
-	30, // 2: nusa.v1.AuditRecord.entries:type_name -> nusa.v1.AuditEntry
-	30, // 3: nusa.v1.AuditRecord.calls:type_name -> nusa.v1.AuditEntry
-	29, // 4: nusa.v1.AuditCursor.tree:type_name -> nusa.v1.AuditTree
-	29, // 5: nusa.v1.AuditState.tree:type_name -> nusa.v1.AuditTree
-	31, // 6: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
-	24, // 7: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
-	7,  // 8: nusa.v1.JobRecord.versions:type_name -> nusa.v1.StoredVersion
-	32, // 9: nusa.v1.StoredVersion.submitted:type_name -> google.protobuf.Timestamp
-	32, // 10: nusa.v1.StoredVersion.replaced:type_name -> google.protobuf.Timestamp
-	33, // 11: nusa.v1.StoredVersion.reverted:type_name -> nusa.v1.Reverted
-	34, // 12: nusa.v1.StoredVersion.in_place:type_name -> nusa.v1.InPlaceChange
-	32, // 13: nusa.v1.RolloutRecord.began:type_name -> google.protobuf.Timestamp
-	25, // 14: nusa.v1.RolloutRecord.groups:type_name -> nusa.v1.RolloutRecord.GroupsEntry
-	26, // 15: nusa.v1.RolloutRecord.canaries:type_name -> nusa.v1.RolloutRecord.CanariesEntry
-	27, // 16: nusa.v1.RolloutRecord.regions:type_name -> nusa.v1.RolloutRecord.RegionsEntry
-	32, // 17: nusa.v1.RolloutRecord.unpaused:type_name -> google.protobuf.Timestamp
-	34, // 18: nusa.v1.RolloutRecord.in_place:type_name -> nusa.v1.InPlaceChange
-	35, // 19: nusa.v1.AttemptsRecord.instances:type_name -> nusa.v1.InstanceAttempts
-	32, // 20: nusa.v1.RegionEnd.at:type_name -> google.protobuf.Timestamp
-	32, // 21: nusa.v1.RolloutProgress.since:type_name -> google.protobuf.Timestamp
-	36, // 22: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
-	37, // 23: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
-	18, // 24: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
-	37, // 25: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
-	17, // 26: nusa.v1.LeadershipRecord.recovery:type_name -> nusa.v1.Recovery
-	16, // 27: nusa.v1.LeadershipRecord.terms:type_name -> nusa.v1.TermBeginning
-	15, // 28: nusa.v1.LeadershipRecord.log:type_name -> nusa.v1.StoreLog
-	36, // 29: nusa.v1.TermBeginning.term:type_name -> nusa.v1.LeadershipTerm
-	37, // 30: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
-	37, // 31: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
-	37, // 32: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
-	38, // 33: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
-	39, // 34: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
-	40, // 35: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
-	41, // 36: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
-	42, // 37: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
-	32, // 38: nusa.v1.HistoryRecord.ended:type_name -> google.protobuf.Timestamp
-	6,  // 39: nusa.v1.HistoryBody.job:type_name -> nusa.v1.JobRecord
-	20, // 40: nusa.v1.HistoryBody.result:type_name -> nusa.v1.ResultRecord
-	13, // 41: nusa.v1.RolloutRecord.GroupsEntry.value:type_name -> nusa.v1.RolloutProgress
-	12, // 42: nusa.v1.RolloutRecord.CanariesEntry.value:type_name -> nusa.v1.CanaryRecord
-	11, // 43: nusa.v1.RolloutRecord.RegionsEntry.value:type_name -> nusa.v1.RegionEnd
-	44, // [44:44] is the sub-list for method output_type
-	44, // [44:44] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	28, // 0: nusa.v1.AuditRecord.before:type_name -> nusa.v1.AuditTree
+	29, // 1: nusa.v1.AuditRecord.entries:type_name -> nusa.v1.AuditEntry
+	29, // 2: nusa.v1.AuditRecord.calls:type_name -> nusa.v1.AuditEntry
+	28, // 3: nusa.v1.AuditCursor.tree:type_name -> nusa.v1.AuditTree
+	28, // 4: nusa.v1.AuditState.tree:type_name -> nusa.v1.AuditTree
+	30, // 5: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
+	24, // 6: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
+	7,  // 7: nusa.v1.JobRecord.versions:type_name -> nusa.v1.StoredVersion
+	31, // 8: nusa.v1.StoredVersion.submitted:type_name -> google.protobuf.Timestamp
+	31, // 9: nusa.v1.StoredVersion.replaced:type_name -> google.protobuf.Timestamp
+	32, // 10: nusa.v1.StoredVersion.reverted:type_name -> nusa.v1.Reverted
+	33, // 11: nusa.v1.StoredVersion.in_place:type_name -> nusa.v1.InPlaceChange
+	31, // 12: nusa.v1.RolloutRecord.began:type_name -> google.protobuf.Timestamp
+	25, // 13: nusa.v1.RolloutRecord.groups:type_name -> nusa.v1.RolloutRecord.GroupsEntry
+	26, // 14: nusa.v1.RolloutRecord.canaries:type_name -> nusa.v1.RolloutRecord.CanariesEntry
+	27, // 15: nusa.v1.RolloutRecord.regions:type_name -> nusa.v1.RolloutRecord.RegionsEntry
+	31, // 16: nusa.v1.RolloutRecord.unpaused:type_name -> google.protobuf.Timestamp
+	33, // 17: nusa.v1.RolloutRecord.in_place:type_name -> nusa.v1.InPlaceChange
+	34, // 18: nusa.v1.AttemptsRecord.instances:type_name -> nusa.v1.InstanceAttempts
+	31, // 19: nusa.v1.RegionEnd.at:type_name -> google.protobuf.Timestamp
+	31, // 20: nusa.v1.RolloutProgress.since:type_name -> google.protobuf.Timestamp
+	35, // 21: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
+	36, // 22: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
+	18, // 23: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
+	36, // 24: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
+	17, // 25: nusa.v1.LeadershipRecord.recovery:type_name -> nusa.v1.Recovery
+	16, // 26: nusa.v1.LeadershipRecord.terms:type_name -> nusa.v1.TermBeginning
+	15, // 27: nusa.v1.LeadershipRecord.log:type_name -> nusa.v1.StoreLog
+	35, // 28: nusa.v1.TermBeginning.term:type_name -> nusa.v1.LeadershipTerm
+	36, // 29: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
+	36, // 30: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
+	36, // 31: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
+	37, // 32: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
+	38, // 33: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
+	39, // 34: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
+	40, // 35: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
+	41, // 36: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
+	31, // 37: nusa.v1.HistoryRecord.ended:type_name -> google.protobuf.Timestamp
+	6,  // 38: nusa.v1.HistoryBody.job:type_name -> nusa.v1.JobRecord
+	20, // 39: nusa.v1.HistoryBody.result:type_name -> nusa.v1.ResultRecord
+	13, // 40: nusa.v1.RolloutRecord.GroupsEntry.value:type_name -> nusa.v1.RolloutProgress
+	12, // 41: nusa.v1.RolloutRecord.CanariesEntry.value:type_name -> nusa.v1.CanaryRecord
+	11, // 42: nusa.v1.RolloutRecord.RegionsEntry.value:type_name -> nusa.v1.RegionEnd
+	43, // [43:43] is the sub-list for method output_type
+	43, // [43:43] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_records_proto_init() }

@@ -286,7 +286,7 @@ type TaskChange struct {
 	Reason Reason                 `protobuf:"varint,3,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
 	// At most 512 bytes.
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	// How often tasks had been restarted by then.
+	// How often tasks had been restarted before this change.
 	Restarts int32 `protobuf:"varint,5,opt,name=restarts,proto3" json:"restarts,omitempty"`
 	// The agent refused the allocation; the state is failed.
 	Declined      bool `protobuf:"varint,6,opt,name=declined,proto3" json:"declined,omitempty"`
