@@ -16,6 +16,7 @@ import (
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
+	"github.com/nusa-scheduler/nusa/security/recorder"
 	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
@@ -301,7 +302,9 @@ func (o *overridesAPI) Set(ctx context.Context, req *nusav1.SetOverrideRequest) 
 	if err != nil {
 		return nil, err
 	}
-	out, err := c.Set(ctx, req)
+	named := proto.CloneOf(req)
+	named.Caller = recorder.Of(ctx).Who
+	out, err := c.Set(ctx, named)
 	return out, ofRegion(req.GetRegion(), err)
 }
 

@@ -18,8 +18,10 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 	"github.com/nusa-scheduler/nusa/security/audit"
+	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/recorder"
 	"github.com/nusa-scheduler/nusa/security/rights"
+	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
 // federationID matches the id of a federation. crypto/rand.Text makes such ids.
@@ -112,7 +114,7 @@ func (o overrides) Set(ctx context.Context, req *nusav1.SetOverrideRequest) (*nu
 		return nil, err
 	}
 	cmd := &state.SetOverride{
-		Namespace: k.Namespace, Job: k.Job, Stop: req.GetStop(), Group: req.GetGroup(), Count: req.GetCount(), Reason: req.GetReason(), By: recorder.Of(ctx).Who,
+		Namespace: k.Namespace, Job: k.Job, Stop: req.GetStop(), Group: req.GetGroup(), Count: req.GetCount(), Reason: req.GetReason(), By: setter(ctx, req),
 	}
 	switch {
 	case cmd.Stop && (cmd.Group != "" || cmd.Count != 0):
@@ -155,7 +157,16 @@ func (o overrides) Clear(ctx context.Context, req *nusav1.ClearOverrideRequest) 
 	return &nusav1.ClearOverrideResponse{Cleared: true}, nil
 }
 
-// maxReason bounds the bytes of the reason of an override.
+// setter returns who sets an override. A global server that passes on a call names its caller.
+func setter(ctx context.Context, req *nusav1.SetOverrideRequest) string {
+	who := recorder.Of(ctx).Who
+	if id, ok := trust.CallerOf(ctx); ok && id.Kind == identity.Global && req.GetCaller() != "" {
+		who = req.GetCaller()
+	}
+	return strings.ToValidUTF8(who[:min(len(who), maxReason)], "")
+}
+
+// maxReason bounds the bytes of the reason of an override, and of who sets it.
 const maxReason = 256
 
 // job returns the job of the federation that a request names.

@@ -9,7 +9,7 @@ import (
 )
 
 // FeatureLevel is the greatest Cluster.FeatureLevel that this build supports.
-const FeatureLevel = 14
+const FeatureLevel = 15
 
 // BindingLevel is the feature level from which on the log has this fact about an
 // allocation: its agent may not know the leases that bind it: see Alloc.BindingUnknown.
@@ -89,6 +89,7 @@ func applyRebind(t *txn, c *RebindFederation) error {
 	if t.cluster.FederationID == c.FederationID {
 		return nil
 	}
+	reboundOverrides(t, t.cluster.Former.FederationID == c.FederationID)
 	t.cluster = t.cluster.rebound(c.FederationID)
 	addEvent(t, Event{Kind: EventRegionRebound, Message: c.FederationID})
 	t.slotsRevision = 0

@@ -25,6 +25,7 @@ type Override struct {
 	Namespace string
 	Job       string
 	// Run is the run of the job for which the override was set. 0: unknown, so no later run ends it.
+	// Negative: the region was bound to another federation since, see reboundOverrides.
 	Run int64
 	// Stopped: the groups without a bound of their own run nothing.
 	Stopped bool
@@ -201,10 +202,39 @@ func changeOverride(t *txn, key JobKey, o *Override, kind EventKind, text string
 	t.res.Changed = true
 }
 
-// endOverride removes the override of an earlier run than that of a slot which the region has to run.
+// RebindLevel is the feature level from which on a rebind ends the overrides.
+const RebindLevel = 15
+
+// reboundOverrides marks the overrides of the former federation's jobs. Its instances stay held until the
+// orders of the other federation are complete, so nothing starts that these orders would stop again. If
+// the region returns to the former federation before that, the overrides count again.
+func reboundOverrides(t *txn, returns bool) {
+	if t.cluster.FeatureLevel < RebindLevel {
+		return
+	}
+	for _, o := range slices.Collect(t.Overrides()) {
+		if (o.Run < 0) == returns {
+			marked := *o
+			marked.Run = -1 - o.Run
+			t.setOverride(JobKey{Namespace: o.Namespace, Job: o.Job}, &marked)
+		}
+	}
+}
+
+// endRebound removes the overrides of jobs of a former federation.
+func endRebound(t *txn) {
+	for _, o := range slices.Collect(t.Overrides()) {
+		if o.Run < 0 {
+			changeOverride(t, JobKey{Namespace: o.Namespace, Job: o.Job}, nil, EventOverrideEnded, o.Text())
+		}
+	}
+}
+
+// endOverride removes the override of an earlier run, or of a former federation, than that of a slot which
+// the region has to run.
 func endOverride(t *txn, s *Slot) {
 	o, ok := t.Override(s.Namespace, s.Job)
-	if ok && s.Desired == Run && o.Run > 0 && s.Run > o.Run {
+	if ok && s.Desired == Run && (o.Run < 0 || o.Run > 0 && s.Run > o.Run) {
 		changeOverride(t, s.Key().JobKey(), nil, EventOverrideEnded, o.Text())
 	}
 }

@@ -38,6 +38,10 @@ func scaleTo(n int32) Command {
 	return overrideOf(func(c *SetOverride) { c.Group, c.Count = "web", n })
 }
 
+func rebindTo(federation string) Command {
+	return Command{RebindFederation: &RebindFederation{FederationID: federation}}
+}
+
 var (
 	stopAll  = overrideOf(func(c *SetOverride) { c.Stop = true })
 	clearAll = overrideOf(func(c *SetOverride) { c.Clear = true })
@@ -85,6 +89,12 @@ func TestOverride(t *testing.T) {
 		"moved and back":          {[]Command{scaleTo(1), removed, overrideOrder(0, 4, 30, 5)}, 1, 3, "web scaled to 1"},
 		"run again":               {[]Command{scaleTo(1), overrideOrder(0, 4, 30, 30)}, 4, 0, ""},
 		"moved and run again":     {[]Command{scaleTo(1), removed, overrideOrder(0, 4, 30, 30)}, 4, 0, ""},
+		"rebound":                 {[]Command{scaleTo(1), rebindTo("g"), rebindTo("h")}, 1, 3, "web scaled to 1"},
+		"rebound, its orders":     {[]Command{scaleTo(1), rebindTo("g"), overrideOrder(0, 4, 30, 2)}, 4, 0, ""},
+		"rebound, none left":      {[]Command{stopAll, rebindTo("g"), removed}, 0, 0, ""},
+		"rebound, not all yet":    {[]Command{stopAll, rebindTo("g"), {ApplyOrders: &ApplyOrders{More: true}}}, 0, 4, "stopped"},
+		"rebound and back":        {[]Command{rebindTo("f"), scaleTo(1), rebindTo("g"), rebindTo("f"), overrideOrder(0, 4, 30, 5)}, 1, 3, "web scaled to 1"},
+		"back too late":           {[]Command{rebindTo("f"), scaleTo(1), rebindTo("g"), {ApplyOrders: &ApplyOrders{}}, rebindTo("f")}, 4, 0, ""},
 		"partly given back": {[]Command{scaleTo(2), {AnswerSlots: &AnswerSlots{Answers: []Answer{
 			{Namespace: "default", Job: "api", Group: "web", From: 3, To: 4, Generation: 10, State: SlotReturned}}}}}, 2, 2, "web scaled to 2"},
 	} {

@@ -26,6 +26,9 @@ func applyOrders(t *txn, c *ApplyOrders) error {
 	}
 	if !c.More {
 		noteRevision(t, int64(c.Position.Sequence)) // removals have no revision of their own
+		if have == (Position{}) {                   // these are the first orders since a rebind, or at all
+			endRebound(t)
+		}
 	}
 	if !c.More && c.Position != have {
 		t.cluster.Orders, t.res.Changed = c.Position, true

@@ -67,7 +67,8 @@ type Cluster struct {
 	// Group.Parallel, and from 10 on, Group.Rest and ApplyPlan.Resizes. From 11 on, retry
 	// rules may raise the memory: see MemoryLevel, and drains have deadlines: see DrainLevel. From 12 on,
 	// it has overrides: see OverrideLevel. From 13 on, the events include placements and starts: see TaskLevel.
-	// From 14 on, attempts move with instances: see AttemptsLevel.
+	// From 14 on, attempts move with instances: see AttemptsLevel. From 15 on, a rebind ends overrides: see
+	// RebindLevel.
 	FeatureLevel uint32
 	// Recovered is true from the beginning of an incarnation after a recovery until every lease of
 	// earlier incarnations has ended. While it is true, nothing that a lease binds may start.

@@ -78,7 +78,7 @@ func InstanceCountsToProto(c state.Counts) *nusav1.InstanceCounts {
 func OverrideToProto(o *state.Override, region string, held int32) *nusav1.Override {
 	out := &nusav1.Override{
 		Namespace: o.Namespace, Job: o.Job, Region: region, Stopped: o.Stopped, Reason: o.Reason, By: o.By,
-		Set: TimestampToProto(o.SetUnixNano), Run: o.Run, Held: held,
+		Set: TimestampToProto(o.SetUnixNano), Run: max(o.Run, 0), Held: held,
 	}
 	for _, b := range o.Groups {
 		out.Groups = append(out.Groups, &nusav1.GroupOverride{Group: b.Group, Count: b.Count})

@@ -104,6 +104,25 @@ func attemptsOn(a *nusav1.Allocation) []attempt {
 	}
 }
 
+// overridesNameTheirCaller: an override names who set it, also over the global tier, and nobody but a global
+// server can name another.
+func (f *federation) overridesNameTheirCaller(t *testing.T) {
+	web := &nusav1.JobRef{Namespace: "default", Name: "web"}
+	for port, want := range map[int]string{portStandby: "operator/jane", portA: "operator/jane"} {
+		c := nusav1.NewOverridesClient(f.as("operator/jane", port))
+		f.eventually("the override is set", func(ctx context.Context) error {
+			o, err := c.Set(ctx, &nusav1.SetOverrideRequest{Job: web, Region: "a", Count: 1, Caller: "operator/mallory"})
+			if err == nil && o.GetBy() != want {
+				t.Errorf("set by %q, want %q", o.GetBy(), want)
+			}
+			return err
+		})
+		if r, err := c.Clear(t.Context(), &nusav1.ClearOverrideRequest{Job: web, Region: "a"}); err != nil || !r.GetCleared() {
+			t.Errorf("clear: %v, %v", r, err)
+		}
+	}
+}
+
 // refused returns an error unless a call of a principal was refused. A principal that may not read an
 // allocation does not learn that it exists.
 func refused(err error, name, what string) error {

@@ -248,7 +248,9 @@ func (f *federation) runJob() []*nusav1.Allocation {
 // tunnels, and the attacks on the wires fail while the job runs.
 func TestFederationWithIdentities(t *testing.T) {
 	f := start(t)
-	allocs := f.runJob()
+	f.runJob()
+	t.Run("overrides", f.overridesNameTheirCaller)
+	allocs := f.runJob() // the overrides have replaced an instance
 
 	t.Run("calls through tunnels", func(*testing.T) {
 		for _, port := range []int{portGlobal, portStandby} {
