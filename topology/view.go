@@ -224,6 +224,27 @@ func (v *View) Len() int { return len(v.regions) }
 // NameAt returns the name of the region with an index.
 func (v *View) NameAt(i int) string { return v.regions[i].Name }
 
+// fewDoubts is the greatest number of doubts that SameTrips compares.
+const fewDoubts = 64
+
+// SameTrips reports whether LeastRTT returns the same in both views for each edge from region i. It
+// may return false although that is so. Both views must be of one Matrix, with the same regions.
+func (v *View) SameTrips(other *View, i int) bool {
+	if len(v.rows) != len(other.rows) || len(v.doubts) != len(other.doubts) || len(v.doubts) > fewDoubts {
+		return false
+	}
+	for at := range v.doubts {
+		if _, same := other.doubts[at]; !same {
+			return false
+		}
+	}
+	a, b := &v.rows[i], &other.rows[i]
+	if a.trips == nil || b.trips == nil {
+		return a.trips == nil && b.trips == nil
+	}
+	return &a.trips[0] == &b.trips[0] // views share the row until an edge changes
+}
+
 // LeastRTT returns a lower bound of the RTT that DistanceAt returns, from one direction
 // alone. It returns 0 if no bound is known. It is cheaper than DistanceAt.
 func (v *View) LeastRTT(i, j int, p Percentile) time.Duration {

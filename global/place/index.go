@@ -69,9 +69,11 @@ type specColumn struct {
 	rules   int
 	view    *topology.View
 	origins [][]string
-	// bounded: for regions that are not in known, scores holds upper bounds.
+	// bounded: for regions that are not in known, scores holds upper bounds. exacted are the regions
+	// in known, with their upper bounds.
 	bounded bool
 	known   []bool
+	exacted []rank.Spot
 }
 
 // NewIndex returns an empty Index.
@@ -111,9 +113,13 @@ func (x *Index) update(regions regionList, view *topology.View, now time.Duratio
 		}
 	}
 	if view != x.view || x.number == nil && view != nil {
+		was := x.number
 		x.view, x.number = view, nil
 		if view != nil {
 			x.number = numbers(view, regions)
+		}
+		if !slices.Equal(was, x.number) {
+			x.rules++
 		}
 	}
 }
@@ -167,7 +173,7 @@ func (x *Index) spec(g *Group, d *distances) *specColumn {
 	}
 	x.key = g.appendRules(x.key[:0])
 	c, ok := x.specs.Get(string(x.key))
-	if ok && c.current(x, g, d) {
+	if ok && (c.current(x, g, d) || c.rebase(x, g, d)) {
 		return c
 	}
 	if !ok {
@@ -175,7 +181,7 @@ func (x *Index) spec(g *Group, d *distances) *specColumn {
 		x.specs.Put(string(x.key), c)
 	}
 	c.rules, c.view, c.near, c.origins = x.rules, x.view, c.near[:0], c.origins[:0]
-	c.allowed, c.weighted, c.flat = 0, false, true
+	c.allowed, c.weighted, c.flat, c.exacted = 0, false, true, c.exacted[:0]
 	var nears []*nearness
 	for k := range g.Regions.Near {
 		n := &g.Regions.Near[k]
@@ -218,6 +224,26 @@ func (c *specColumn) current(x *Index, g *Group, d *distances) bool {
 	return true
 }
 
+// rebase makes a column of upper bounds current in a later view in which the target's round trips
+// are the same, because the bounds depend on nothing else of a view. It reports whether it could.
+func (c *specColumn) rebase(x *Index, g *Group, d *distances) bool {
+	if !c.bounded || c.rules != x.rules || x.view == nil || c.view == nil {
+		return false
+	}
+	to := d.of(&g.Regions.Near[0]).targets()
+	if len(to) != 1 || to[0] != c.near[0][0] || x.number[to[0]] < 0 || !x.view.SameTrips(c.view, x.number[to[0]]) {
+		return false
+	}
+	for _, s := range c.exacted {
+		c.scores[s.Region], c.known[s.Region] = s.Score, false
+	}
+	c.exacted, c.view = c.exacted[:0], x.view
+	for k := range g.Regions.Near {
+		c.origins[k] = d.origins[g.Regions.Near[k].Domain]
+	}
+	return true
+}
+
 // score returns the score that a rule gives to a region. It also counts the allowed regions, and
 // notes positive weights.
 func (c *specColumn) score(g *Group, r *Region, i int, nears []*nearness) int32 {
@@ -252,6 +278,7 @@ func (c *specColumn) bound(n *Near, i int, d *distances) int32 {
 // the region.
 func (c *specColumn) exact(g *Group, i int, d *distances) int32 {
 	if c.bounded && !c.known[i] {
+		c.exacted = append(c.exacted, rank.Spot{Region: int32(i), Score: c.scores[i]})
 		weight := thousandths(float64(g.preference(d.regions[i])))
 		c.scores[i] = addNear(weight, g, func(k int) targets { return d.measure(&g.Regions.Near[k], c.near[k], i) })
 		c.known[i] = true
