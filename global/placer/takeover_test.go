@@ -157,7 +157,9 @@ func TestTakeoverCarriesAttempts(t *testing.T) {
 		order := func() *nusav1.SlotOrder {
 			p.st.Lock()
 			defer p.st.Unlock()
-			return p.st.SlotOrder("seoul", "default/job-00000/web/0", state.Order{})
+			const key = "default/job-00000/web/0"
+			o, _ := p.st.Regions["seoul"].Orders.Get(key)
+			return p.st.SlotOrder("seoul", key, o, 0)
 		}
 		if o := order(); len(o.GetAttempts()) != want || want > 0 && o.GetAttempts()[0].GetFailures() != 2 {
 			t.Errorf("version %d: the order has %v", version, o.GetAttempts())

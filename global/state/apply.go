@@ -104,7 +104,10 @@ func (st *State) applyJob(k JobKey, rec *Record, revision int64) {
 		}
 	}
 	st.Demand.drop(j)
-	delete(st.Near, k)
+	if j.near {
+		delete(st.Near, k)
+		j.near = false
+	}
 	delete(st.systems, k)
 	noteTemplate(st, k, rec)
 	st.ProbeDemandStale = true
@@ -146,7 +149,7 @@ func (st *State) applyJob(k JobKey, rec *Record, revision int64) {
 	if !rec.Stopped() {
 		st.Demand.add(j)
 		if HasNear(j.Place()) {
-			st.Near[k] = struct{}{}
+			st.Near[k], j.near = struct{}{}, true
 		}
 	}
 	if rec.Purge() {
@@ -199,9 +202,7 @@ func (st *State) removeSlot(j *Job, key string, revision int64) {
 func (st *State) noteSlot(j *Job, old *region.Slot) {
 	j.Changes++
 	st.JobChanged(j)
-	if _, near := st.Near[j.Key]; near {
-		st.ProbeDemandStale = true
-	}
+	st.ProbeDemandStale = st.ProbeDemandStale || j.near
 	if IsMoved(old) {
 		st.MovedChanges++
 	}
@@ -226,7 +227,9 @@ func (st *State) putSlot(key string, s *region.Slot, revision int64) {
 	if s.State == region.Done {
 		st.Ended[k] = struct{}{}
 	}
-	st.Rollouts[k] = struct{}{}
+	if !j.firstVersion() {
+		st.Rollouts[k] = struct{}{}
+	}
 	if IsMoved(s) {
 		st.Moved[k] = struct{}{}
 		st.MovedChanges++
@@ -261,16 +264,22 @@ func IsMoved(s *region.Slot) bool {
 }
 
 // SlotOrder returns the order about a slot in the form that a region gets. It returns nil if the
-// region does not own the slot and did not own it before. The lock is held.
-func (st *State) SlotOrder(name, key string, o Order) *nusav1.SlotOrder {
-	_, s, ok := st.slotOf(name, key)
+// region does not own the slot and did not own it before. The region has got the orders after the
+// revision `since`, so a slot that was offered after that and is accepted needs no spec: the region's
+// answer shows that its log has the spec. With the greatest number each order has its spec. The lock
+// is held.
+func (st *State) SlotOrder(name, key string, o Order, since uint64) *nusav1.SlotOrder {
+	s, ok := orderedSlot(o, name, key)
 	if !ok {
 		return nil
 	}
 	out := &nusav1.SlotOrder{Revision: o.Revision}
 	if !s.Vacant && s.Region == name {
 		s.Former, s.Home, s.Unbound = nil, "", s.Bound && s.Unbound // regions do not need these values
-		out.Slot, out.Spec, out.Attempts = SlotToProto(s), o.record.encoded(), attemptsFor(st, &s)
+		out.Slot, out.Attempts = SlotToProto(s), attemptsFor(st, &s)
+		if !o.echo || uint64(s.Generation) <= since {
+			out.Spec = o.record.encoded()
+		}
 		return out
 	}
 	i := formerOf(&s, name)
@@ -281,19 +290,16 @@ func (st *State) SlotOrder(name, key string, o Order) *nusav1.SlotOrder {
 	return out
 }
 
-// slotOf returns the slot with the given wire key of a region. The lock is held.
-func (st *State) slotOf(at, key string) (*Job, region.Slot, bool) {
-	namespace, rest, _ := strings.Cut(key, "/")
-	name, _, _ := strings.Cut(rest, "/")
-	j := st.Jobs[JobKey{namespace, name}]
-	if j == nil {
-		return nil, region.Slot{}, false
+// orderedSlot returns the slot of an order, with the given wire key of a region. The lock is held.
+func orderedSlot(o Order, at, key string) (region.Slot, bool) {
+	if o.job == nil {
+		return region.Slot{}, false
 	}
-	s, ok := j.Slots.Get(key)
+	s, ok := o.job.Slots.Get(key)
 	if !ok {
-		s, ok = j.Slots.Get(key + "@" + at)
+		s, ok = o.job.Slots.Get(key + "@" + at)
 	}
-	return j, s, ok
+	return s, ok
 }
 
 // putOrders puts the orders about a slot for its owner and its former owners. key is Slot.Key. old is
@@ -312,7 +318,7 @@ func (st *State) putOrders(j *Job, key string, old, s *region.Slot, revision int
 		}
 	}
 	for i := range s.Former {
-		st.putOrder(s.Former[i].Region, key, Order{Revision: revision}, false)
+		st.putOrder(s.Former[i].Region, key, Order{Revision: revision, job: j}, false)
 	}
 	if s.Vacant {
 		if formerOf(s, s.Region) < 0 {
@@ -320,7 +326,8 @@ func (st *State) putOrders(j *Job, key string, old, s *region.Slot, revision int
 		}
 		return
 	}
-	st.putOrder(s.Region, key, Order{revision, rec}, showsAnswer(old, s))
+	shows := showsAnswer(old, s)
+	st.putOrder(s.Region, key, Order{Revision: revision, job: j, record: rec, echo: shows && old.Revision == old.Generation}, shows)
 }
 
 // putFormerOrders puts the orders about former slots of a region whose record was removed and is

@@ -176,9 +176,9 @@ func (st *State) slotsChanged(name string) {
 // the number of these slots only. The lock is held.
 func (st *State) EachSlot(r *Region, do func(*Job, region.Slot)) {
 	for _, key := range r.Orders.Keys() {
-		j, s, ok := st.slotOf(r.Name, key)
-		if ok && s.Region == r.Name && !s.Vacant {
-			do(j, s)
+		o, _ := r.Orders.Get(key)
+		if s, ok := orderedSlot(o, r.Name, key); ok && s.Region == r.Name && !s.Vacant {
+			do(o.job, s)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -115,11 +116,54 @@ func TestOrderOfAnEarlierVersion(t *testing.T) {
 		}
 		st.apply(slotPrefix+s.Key(), SlotToProto(s), 3)
 		held, ordered := st.Regions["seoul"].Orders.Get(s.WireKey())
-		order := st.SlotOrder("seoul", s.WireKey(), held)
+		order := st.SlotOrder("seoul", s.WireKey(), held, 0)
 		if has := len(order.GetSpec()) > 0; !ordered || has != (version == 2) {
 			t.Errorf("slot of version %d, the job has 2: ordered %t with a spec: %t", version, ordered, has)
 		}
 	}
+}
+
+// TestEchoHasNoSpec: the order that shows a region its own acceptance has no spec if the region got the
+// offer in the same session. Every other order has one.
+func TestEchoHasNoSpec(t *testing.T) {
+	st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
+	st.apply(RegionPrefix+"seoul", &nusav1.Region{ClusterId: "s"}, 1)
+	st.apply(jobPrefix+"default/api", &nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 6), Version: 1}}, 2)
+	s := region.Slot{Namespace: "default", Job: "api", Group: "web", To: 1, Region: "seoul", State: region.Offered, Desired: region.DesiredRun, JobVersion: 1}
+	store := func(revision int64, change func(*region.Slot)) {
+		change(&s)
+		st.apply(slotPrefix+s.Key(), SlotToProto(s), revision)
+		if s.Generation == 0 {
+			s.Generation = revision
+		}
+	}
+	want := func(when string, since uint64, want bool) {
+		t.Helper()
+		held, _ := st.Regions["seoul"].Orders.Get(s.WireKey())
+		if has := len(st.SlotOrder("seoul", s.WireKey(), held, since).GetSpec()) > 0; has != want {
+			t.Errorf("%s, in a session from %d: with a spec: %t", when, since, has)
+		}
+	}
+	store(5, func(*region.Slot) {})
+	want("offered", 4, true)
+	store(6, func(s *region.Slot) { s.State = region.Accepted })
+	want("accepted", 4, false)
+	want("accepted", 5, true)
+	want("accepted", math.MaxUint64, true)
+	store(7, func(s *region.Slot) { s.JobVersion = 2 })
+	store(8, func(s *region.Slot) { s.JobVersion = 1 })
+	want("rewritten", 4, true)
+	store(9, func(s *region.Slot) { s.State, s.Generation = region.Offered, 0 })
+	store(10, func(s *region.Slot) { s.JobVersion = 1 })
+	store(11, func(s *region.Slot) { s.State = region.Accepted })
+	want("rewritten before the region accepted it", 4, true)
+	RepeatOrders(st.Regions["seoul"], []string{s.WireKey()}, nil)
+	want("repeated", 4, true)
+	store(12, func(s *region.Slot) { s.State, s.Generation = region.Offered, 0 })
+	store(13, func(s *region.Slot) { s.State = region.Accepted })
+	want("accepted again", 4, false)
+	RepeatOrders(st.Regions["seoul"], []string{s.WireKey()}, nil)
+	want("repeated", 4, true)
 }
 
 // TestOrderToAFormerOwnerSaysWhatIsAwaited: a former owner may run a slot that no lease binds. Then

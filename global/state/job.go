@@ -49,6 +49,8 @@ type Job struct {
 	// notes are nil for most jobs: see Notes.
 	notes *Notes
 
+	// near: State.Near has the job.
+	near bool
 	// weight is the weight of the job in Room.
 	weight int64
 	// demand is the part of each group in State.Demand. It is empty for a stopped job.

@@ -232,6 +232,7 @@ func RepeatOrders(r *Region, orders, removals []string) {
 	at := r.Orders.Position().Sequence
 	for _, key := range orders {
 		if o, ok := r.Orders.Get(key); ok {
+			o.echo = false // the region may lack the spec
 			r.Orders.PutAt(at, key, o)
 		}
 	}

@@ -368,8 +368,12 @@ func (r *Region) Without(j *Job) place.Charges {
 // it.
 type Order struct {
 	Revision int64
-	// record has the spec. It is nil for an order without a spec.
+	// job has the slot. record has the spec. It is nil for an order without a spec.
+	job    *Job
 	record *Record
+	// echo: the order only shows the owner its own answer to the offer of the slot, so the owner has the
+	// spec. See SlotOrder.
+	echo bool
 }
 
 // showsAnswer reports whether a slot changed only because its owner accepted it. The order then

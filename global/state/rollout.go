@@ -100,6 +100,12 @@ func (j *Job) PresentRollout() *nusav1.RolloutRecord {
 	return r
 }
 
+// firstVersion reports whether the job never had another version, and needs no healthy one. Then it has
+// no rollout to evaluate. The lock is held.
+func (j *Job) firstVersion() bool {
+	return j.Record.Version() == 1 && j.Healthy == nil && j.StoredRollout == nil && !j.Record.keepsHealthy()
+}
+
 // rollsOut reports whether a version that changed the work of a group may not run everywhere yet. The
 // lock is held.
 func (j *Job) rollsOut() bool {

@@ -290,6 +290,7 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello) (bool, error) {
 	r.Disconnected = nil
 	c.fence, c.level = next.Fence, st.GlobalLevel
 	c.cursor = r.Orders.Cursor(link.Position{Epoch: h.GetOrders().GetEpoch(), Sequence: h.GetOrders().GetSequence()})
+	c.ordersAt = r.Orders.Position().Sequence
 	c.known = h.GetKnown()
 	r.Auth = state.AuthCopy{Hash: c.known.GetAuth(), Version: c.known.GetAuthVersion()}
 	if at := topo.PlausibleCoordinate(h.GetCoordinate()); at != nil {

@@ -1,6 +1,7 @@
 package uplink
 
 import (
+	"math"
 	"slices"
 
 	"github.com/nusa-scheduler/nusa/global/state"
@@ -153,8 +154,12 @@ func sizeOf(o *nusav1.SlotOrder) int {
 // ordersMessage returns the next orders, or nil if there are none. The lock is held.
 func (c *session) ordersMessage() *nusav1.GlobalMessage {
 	var orders []*nusav1.SlotOrder // the orders whose size was measured: the batch begins with them
+	since := c.ordersAt
+	if c.cursor.Full() {
+		since = math.MaxUint64
+	}
 	b, ok := c.cursor.NextWithin(ordersItems, ordersBytes, func(i link.Item[state.Order]) int {
-		o := c.server.st.SlotOrder(c.region, i.Key, i.Value)
+		o := c.server.st.SlotOrder(c.region, i.Key, i.Value, since)
 		orders = append(orders, o)
 		return sizeOf(o)
 	})

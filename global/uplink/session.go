@@ -111,6 +111,8 @@ type session struct {
 	fence  uint64
 	level  uint32
 	cursor *link.Cursor[state.Order]
+	// ordersAt is the position of the region's orders when the session began.
+	ordersAt uint64
 	// lateDue: late runs. laterAt is the time of the latest call of wakeLater. summarised is the position of the summaries that is not acknowledged yet.
 	// Nil: all are.
 	lateDue    bool
