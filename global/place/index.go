@@ -224,26 +224,6 @@ func (c *specColumn) current(x *Index, g *Group, d *distances) bool {
 	return true
 }
 
-// rebase makes a column of upper bounds current in a later view in which the target's round trips
-// are the same, because the bounds depend on nothing else of a view. It reports whether it could.
-func (c *specColumn) rebase(x *Index, g *Group, d *distances) bool {
-	if !c.bounded || c.rules != x.rules || x.view == nil || c.view == nil {
-		return false
-	}
-	to := d.of(&g.Regions.Near[0]).targets()
-	if len(to) != 1 || to[0] != c.near[0][0] || x.number[to[0]] < 0 || !x.view.SameTrips(c.view, x.number[to[0]]) {
-		return false
-	}
-	for _, s := range c.exacted {
-		c.scores[s.Region], c.known[s.Region] = s.Score, false
-	}
-	c.exacted, c.view = c.exacted[:0], x.view
-	for k := range g.Regions.Near {
-		c.origins[k] = d.origins[g.Regions.Near[k].Domain]
-	}
-	return true
-}
-
 // score returns the score that a rule gives to a region. It also counts the allowed regions, and
 // notes positive weights.
 func (c *specColumn) score(g *Group, r *Region, i int, nears []*nearness) int32 {
@@ -262,42 +242,6 @@ func (c *specColumn) score(g *Group, r *Region, i int, nears []*nearness) int32 
 		return score + c.bound(&g.Regions.Near[0], i, nears[0].distances)
 	}
 	return addNear(score, g, func(k int) targets { return nears[k].of(i) })
-}
-
-// bound returns an upper bound for what the only near clause can add to the score of a region. It
-// looks at one direction only, which is enough because the worse direction decides.
-func (c *specColumn) bound(n *Near, i int, d *distances) int32 {
-	nearest := topology.Distance{State: topology.OK, Source: topology.Measured}
-	if to := c.near[0][0]; to != i && d.number[i] >= 0 {
-		nearest.RTT = d.view.LeastRTT(d.number[to], d.number[i], n.Percentile)
-	}
-	return thousandths(float64(n.Weight) * n.closeness(target{Distance: nearest}))
-}
-
-// exact returns the score that the rule gives to a region. Only the near clause may still refuse
-// the region.
-func (c *specColumn) exact(g *Group, i int, d *distances) int32 {
-	if c.bounded && !c.known[i] {
-		c.exacted = append(c.exacted, rank.Spot{Region: int32(i), Score: c.scores[i]})
-		weight := thousandths(float64(g.preference(d.regions[i])))
-		c.scores[i] = addNear(weight, g, func(k int) targets { return d.measure(&g.Regions.Near[k], c.near[k], i) })
-		c.known[i] = true
-	}
-	return c.scores[i]
-}
-
-// addNear adds the terms of near clauses to the score of a region. at returns the targets of a
-// clause, seen from that region.
-func addNear(score int32, g *Group, at func(clause int) targets) int32 {
-	for k := range g.Regions.Near {
-		n := &g.Regions.Near[k]
-		t := at(k)
-		if n.Required && n.refuses(t) != "" {
-			return rank.Refused
-		}
-		score += thousandths(n.term(t))
-	}
-	return score
 }
 
 // appendRules appends a key of the group's rules. Rules with equal keys give every region the same

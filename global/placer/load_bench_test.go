@@ -99,7 +99,7 @@ func (p *loaded) answer(b *testing.B) (slots int) {
 	for i, name := range p.names {
 		var offered []*nusav1.Slot
 		p.cursors[i].NextWithin(1024, 1<<18, func(of link.Item[state.Order]) int {
-			o := p.st.SlotOrder(name, of.Key, of.Value, 0)
+			o := state.SlotOrder(p.st, name, of.Key, of.Value, 0)
 			if s := o.GetSlot(); s.GetState() == nusav1.SlotState_SLOT_STATE_OFFERED {
 				offered = append(offered, s)
 			}

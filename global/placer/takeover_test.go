@@ -159,7 +159,7 @@ func TestTakeoverCarriesAttempts(t *testing.T) {
 			defer p.st.Unlock()
 			const key = "default/job-00000/web/0"
 			o, _ := p.st.Regions["seoul"].Orders.Get(key)
-			return p.st.SlotOrder("seoul", key, o, 0)
+			return state.SlotOrder(p.st, "seoul", key, o, 0)
 		}
 		if o := order(); len(o.GetAttempts()) != want || want > 0 && o.GetAttempts()[0].GetFailures() != 2 {
 			t.Errorf("version %d: the order has %v", version, o.GetAttempts())

@@ -102,7 +102,7 @@ func (r *Repairer) look(ctx context.Context, name string, count *result) ([]drif
 	want := map[string]uint64{}
 	for _, key := range x.Orders.Keys() {
 		o, _ := x.Orders.Get(key)
-		if r.State.SlotOrder(name, key, o, 0) != nil {
+		if state.SlotOrder(r.State, name, key, o, 0) != nil {
 			want[key] = uint64(o.Revision)
 		}
 	}

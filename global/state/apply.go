@@ -263,45 +263,6 @@ func IsMoved(s *region.Slot) bool {
 	return s.Home != "" || len(s.Former) > 0 || s.ReturnTo != "" || s.Vacant
 }
 
-// SlotOrder returns the order about a slot in the form that a region gets. It returns nil if the
-// region does not own the slot and did not own it before. The region has got the orders after the
-// revision `since`, so a slot that was offered after that and is accepted needs no spec: the region's
-// answer shows that its log has the spec. With the greatest number each order has its spec. The lock
-// is held.
-func (st *State) SlotOrder(name, key string, o Order, since uint64) *nusav1.SlotOrder {
-	s, ok := orderedSlot(o, name, key)
-	if !ok {
-		return nil
-	}
-	out := &nusav1.SlotOrder{Revision: o.Revision}
-	if !s.Vacant && s.Region == name {
-		s.Former, s.Home, s.Unbound = nil, "", s.Bound && s.Unbound // regions do not need these values
-		out.Slot, out.Attempts = SlotToProto(s), attemptsFor(st, &s)
-		if !o.echo || uint64(s.Generation) <= since {
-			out.Spec = o.record.encoded()
-		}
-		return out
-	}
-	i := formerOf(&s, name)
-	if i < 0 {
-		return nil
-	}
-	out.Slot = formerOrder(s, i)
-	return out
-}
-
-// orderedSlot returns the slot of an order, with the given wire key of a region. The lock is held.
-func orderedSlot(o Order, at, key string) (region.Slot, bool) {
-	if o.job == nil {
-		return region.Slot{}, false
-	}
-	s, ok := o.job.Slots.Get(key)
-	if !ok {
-		s, ok = o.job.Slots.Get(key + "@" + at)
-	}
-	return s, ok
-}
-
 // putOrders puts the orders about a slot for its owner and its former owners. key is Slot.Key. old is
 // the slot before the change, or the zero slot if there was none. The lock is held.
 func (st *State) putOrders(j *Job, key string, old, s *region.Slot, revision int64) {

@@ -100,7 +100,7 @@ func TestMovedInstanceKeepsTheStableVersion(t *testing.T) {
 		for _, when := range []string{"before", "after"} {
 			held, _ := w.st.Regions[at].Orders.Get(slot.WireKey())
 			spec := &nusav1.JobSpec{}
-			if err := proto.Unmarshal(w.st.SlotOrder(at, slot.WireKey(), held, math.MaxUint64).GetSpec(), spec); err != nil {
+			if err := proto.Unmarshal(SlotOrder(w.st, at, slot.WireKey(), held, math.MaxUint64).GetSpec(), spec); err != nil {
 				t.Fatal(err)
 			}
 			got := ""

@@ -116,7 +116,7 @@ func TestOrderOfAnEarlierVersion(t *testing.T) {
 		}
 		st.apply(slotPrefix+s.Key(), SlotToProto(s), 3)
 		held, ordered := st.Regions["seoul"].Orders.Get(s.WireKey())
-		order := st.SlotOrder("seoul", s.WireKey(), held, 0)
+		order := SlotOrder(st, "seoul", s.WireKey(), held, 0)
 		if has := len(order.GetSpec()) > 0; !ordered || has != (version == 2) {
 			t.Errorf("slot of version %d, the job has 2: ordered %t with a spec: %t", version, ordered, has)
 		}
@@ -140,7 +140,7 @@ func TestEchoHasNoSpec(t *testing.T) {
 	want := func(when string, since uint64, want bool) {
 		t.Helper()
 		held, _ := st.Regions["seoul"].Orders.Get(s.WireKey())
-		if has := len(st.SlotOrder("seoul", s.WireKey(), held, since).GetSpec()) > 0; has != want {
+		if has := len(SlotOrder(st, "seoul", s.WireKey(), held, since).GetSpec()) > 0; has != want {
 			t.Errorf("%s, in a session from %d: with a spec: %t", when, since, has)
 		}
 	}

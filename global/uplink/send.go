@@ -159,7 +159,7 @@ func (c *session) ordersMessage() *nusav1.GlobalMessage {
 		since = math.MaxUint64
 	}
 	b, ok := c.cursor.NextWithin(ordersItems, ordersBytes, func(i link.Item[state.Order]) int {
-		o := c.server.st.SlotOrder(c.region, i.Key, i.Value, since)
+		o := state.SlotOrder(c.server.st, c.region, i.Key, i.Value, since)
 		orders = append(orders, o)
 		return sizeOf(o)
 	})
