@@ -131,7 +131,8 @@ type Config struct {
 // 11: the server knows steps that run another workflow, and outputs of runs.
 // 12: the server stores how many attempts instances have used.
 // 13: the server knows the semaphores and the data of steps of workflows.
-const featureLevel = state.StepNeedsLevel
+// 14: the server knows inline workflows, and workflows with `parameterized`.
+const featureLevel = state.InlineLevel
 
 // MinLease is the shortest lease of regions that a flag may set. It leaves time for three renewals,
 // one a second.

@@ -122,7 +122,7 @@ func (b *Book) applyRun(name string, m proto.Message) {
 		return
 	}
 	if r == nil {
-		def := b.defs[k.Namespace+"/"+rec.GetSpec()]
+		def := b.defs[k.Namespace+"/"+rec.GetSpec()].in(rec.GetRun().GetWorkflow())
 		if def == nil {
 			b.term.Log.Warn("the workflow of a run is missing", "run", k.String(), "spec", rec.GetSpec())
 			return

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -34,6 +35,8 @@ type definition struct {
 	last []int
 	// byJob has the steps by the parts of the names of their jobs.
 	byJob map[string]int
+	// inline are the inline workflows by step.
+	inline map[int]*definition
 }
 
 // define returns the definition of a valid spec.
@@ -43,7 +46,7 @@ func define(spec *nusav1.JobSpec) (*definition, error) {
 	if err != nil {
 		return nil, fmt.Errorf("job %s/%s: %w", spec.GetNamespace(), spec.GetName(), err)
 	}
-	d := &definition{spec: spec, graph: g, list: map[int]steps.Output{}, lists: map[int][]int{}, byJob: map[string]int{}}
+	d := &definition{spec: spec, graph: g, list: map[int]steps.Output{}, lists: map[int][]int{}, byJob: map[string]int{}, inline: map[int]*definition{}}
 	names := slices.Sorted(maps.Keys(w.GetParameters()))
 	for i, of := range g.Steps {
 		s := w.GetSteps()[of.Name]
@@ -73,12 +76,30 @@ func define(spec *nusav1.JobSpec) (*definition, error) {
 				return nil, fmt.Errorf("step %s: %w", of.Name, err)
 			}
 		}
+		if s.GetInline() != nil {
+			if d.inline[i], err = define(job.InlineSpec(spec, of.Name)); err != nil {
+				return nil, err
+			}
+		}
 		if len(g.Before[i]) == 0 && i != g.OnExit && of.Job {
 			d.last = append(d.last, i)
 		}
 		d.rules, d.steps, d.when = append(d.rules, r), append(d.steps, s), append(d.when, when)
 	}
 	return d, nil
+}
+
+// in returns the definition of a workflow by the name that its runs have: its own, or that of an inline one in it. Nil:
+// there is none.
+func (d *definition) in(workflow string) *definition {
+	_, path, deeper := strings.Cut(workflow, "/")
+	for d != nil && deeper {
+		var step string
+		step, path, deeper = strings.Cut(path, "/")
+		i, _ := d.graph.Index(step)
+		d = d.inline[i]
+	}
+	return d
 }
 
 func retryOf(r *nusav1.StepRetry) map[steps.End]bool {

@@ -85,12 +85,26 @@ func checkPassed(specs map[string]*nusav1.JobSpec, outer string) error {
 }
 
 // inner reports whether a step runs another workflow.
-func (r *run) inner(i int) bool { return r.def.steps[i].GetWorkflow() != "" }
+func (r *run) inner(i int) bool {
+	return r.def.steps[i].GetWorkflow() != "" || r.def.inline[i] != nil
+}
+
+// innerOf returns the name of the workflow that a step runs. Empty: none.
+func (r *run) innerOf(i int) string {
+	if r.def.inline[i] != nil {
+		return job.InlineName(r.rec.GetRun().GetWorkflow(), r.def.graph.Steps[i].Name)
+	}
+	return r.def.steps[i].GetWorkflow()
+}
 
 // innerName returns the name of the run of an attempt of a step that runs another workflow.
 func (r *run) innerName(i, item, attempt int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d\x00%d", r.key.Name, r.def.graph.Steps[i].Name, item, attempt))
-	return r.def.steps[i].GetWorkflow() + string(job.RunMark) + "s" + hex.EncodeToString(sum[:6])
+	of := r.def.steps[i].GetWorkflow()
+	if r.def.inline[i] != nil {
+		of = r.def.spec.GetName()
+	}
+	return of + string(job.RunMark) + "s" + hex.EncodeToString(sum[:6])
 }
 
 // innerRun returns the run of the latest attempt of an item, or nil. The lock is held.
@@ -204,10 +218,14 @@ func stopChild(b *Book, t *state.Tx, r *run, a flow.Action, why string) error {
 
 // beginInner adds the run of an attempt to a transaction. It returns about how many bytes it writes.
 func beginInner(b *Book, t *state.Tx, r *run, i, item, attempt int, region string) (int, error) {
-	name := r.def.steps[i].GetWorkflow()
+	name := r.innerOf(i)
 	root := b.runs[rootKey(r.key.Namespace, r.rec, r.key)]
-	def := b.defs[r.key.Namespace+"/"+root.record().GetWorkflows()[name]]
+	id, def := r.rec.GetSpec(), r.def.inline[i]
 	if def == nil {
+		id = root.record().GetWorkflows()[name]
+		def = b.defs[r.key.Namespace+"/"+id]
+	}
+	if def == nil || root == nil {
 		return 0, status.Errorf(codes.FailedPrecondition, "the run has no workflow %s", name)
 	}
 	params, err := r.passed(i, item, def.spec.GetWorkflow().GetParameters())
@@ -230,7 +248,7 @@ func beginInner(b *Book, t *state.Tx, r *run, i, item, attempt int, region strin
 		return 0, status.Error(codes.ResourceExhausted, "there are too many runs of workflows: lower history.count and history.age of workflows with many")
 	}
 	rec := &nusav1.WorkflowRunRecord{
-		Spec: root.rec.GetWorkflows()[name], Root: root.key.Name, SameRegion: r.sameRegion(),
+		Spec: id, Root: root.key.Name, SameRegion: r.sameRegion(),
 		Run: &nusav1.WorkflowRun{
 			Workflow: name, State: nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_RUNNING, Parameters: params, Began: timestamppb.Now(),
 			Parent: r.key.Name, ParentStep: r.def.graph.Steps[i].Name, Region: b.regionFor(r, region),
@@ -250,7 +268,7 @@ func beginning(b *Book, t *state.Tx, root *run) (runs, all, tree int) {
 	for name, m := range state.OthersOf(t, runKind) {
 		namespace, id, _ := strings.Cut(name, "/")
 		rec, _ := m.(*nusav1.WorkflowRunRecord)
-		def := b.defs[namespace+"/"+rec.GetSpec()]
+		def := b.defs[namespace+"/"+rec.GetSpec()].in(rec.GetRun().GetWorkflow())
 		if def == nil || b.runs[state.JobKey{Namespace: namespace, Name: id}] != nil {
 			continue
 		}

@@ -93,6 +93,7 @@ func TestStoriesOfWorkflowsInsideOthers(t *testing.T) {
 		x.submit("name: outer\nworkflow: {parameters: {day: {default: monday}, secret: {default: x}}, steps: {sub: {workflow: inner, retry: {limit: 1, backoff: 0s}}, last: {depends: sub.succeeded, approval: true}}}\n")
 		x.submit("name: each\nworkflow: {parameters: {day: {default: monday}}, steps: {sub: {workflow: inner, foreach: {items: [eu, us], max_parallel: 1}, meta: {part: 'the ${item} of ${item_index}'}}}}\n")
 		x.submit("name: deep\nworkflow: {steps: {top: {workflow: outer}}}\n")
+		x.submit("name: inline\nworkflow: {parameters: {day: {default: monday}}, steps: {sub: {foreach: {items: [eu, us]}, meta: {part: '${item}'}, inline: {parameters: {size: {default: small}}, steps: {look: {approval: true, when: 'params.part == \"eu\"'}, more: {depends: look.succeeded, inline: {steps: {last: {workflow: inner}}}}}}}}}\n")
 		r, err := x.begin("outer", nil)
 		must(err)
 		say("the step runs the other workflow, with the parameters that it knows", r.GetName())
@@ -123,6 +124,11 @@ func TestStoriesOfWorkflowsInsideOthers(t *testing.T) {
 		say("a cancel reaches the runs inside", r.GetName())
 		_, err = x.begin("deep", nil)
 		must(err)
+		r, err = x.begin("inline", map[string]string{"day": "friday"})
+		must(err)
+		must(x.approve(r.GetName(), "sub[0]/look", false))
+		must(x.approve(r.GetName(), "sub[0]/more/last/look", true))
+		say("an inline workflow has the parameters of the outer one", r.GetName())
 		for name, text := range map[string]string{
 			"unknown": "steps: {a: {workflow: none}}", "missing": "steps: {a: {workflow: inner}}",
 			"typo": "steps: {a: {workflow: inner, meta: {day: x, dya: y}}}",
@@ -151,6 +157,7 @@ type nest struct {
 
 type nestStep struct {
 	inner   *nest
+	inline  bool
 	on      int // the step that it depends on; -1: none
 	end     steps.End
 	retries int
@@ -166,7 +173,7 @@ func randomNests(r *rand.Rand) []*nest {
 				s.end = steps.Succeeded // it would be a step that never starts
 			}
 			if k < len(all)-1 && r.IntN(2) == 0 {
-				s.inner, s.retries = all[k+1+r.IntN(len(all)-k-1)], r.IntN(2)
+				s.inner, s.retries, s.inline = all[k+1+r.IntN(len(all)-k-1)], r.IntN(2), r.IntN(3) == 0
 			}
 			n.steps = append(n.steps, s)
 		}
@@ -176,23 +183,31 @@ func randomNests(r *rand.Rand) []*nest {
 }
 
 func (n *nest) text() string {
+	return fmt.Sprintf("name: %s\nworkflow: %s\n", n.name, n.stepsText())
+}
+
+func (n *nest) stepsText() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "name: %s\nworkflow:\n  steps:\n", n.name)
+	b.WriteString("{steps: {")
 	for i, s := range n.steps {
-		fmt.Fprintf(&b, "    s%d: {", i)
+		fmt.Fprintf(&b, "s%d: {", i)
 		if s.on >= 0 {
 			fmt.Fprintf(&b, "depends: s%d.%s || s%d.%s, ", s.on, s.end, s.on, steps.Succeeded)
 		}
 		switch {
 		case s.inner == nil:
-			b.WriteString("approval: true}\n")
-		case s.retries > 0:
-			fmt.Fprintf(&b, "workflow: %s, retry: {limit: %d, backoff: 1s}}\n", s.inner.name, s.retries)
+			b.WriteString("approval: true")
+		case s.inline:
+			b.WriteString("inline: " + s.inner.stepsText())
 		default:
-			fmt.Fprintf(&b, "workflow: %s}\n", s.inner.name)
+			b.WriteString("workflow: " + s.inner.name)
 		}
+		if s.retries > 0 {
+			fmt.Fprintf(&b, ", retry: {limit: %d, backoff: 1s}", s.retries)
+		}
+		b.WriteString("}, ")
 	}
-	return b.String()
+	return b.String() + "}}"
 }
 
 // granted says how the approval of a step ends, by the path of the step with the attempts.

@@ -188,7 +188,7 @@ func (s *Service) Graph(ctx context.Context, req *nusav1.GetWorkflowGraphRequest
 	out := &nusav1.WorkflowGraph{Run: r.message()}
 	for i, of := range r.def.graph.Steps {
 		g := &nusav1.GraphStep{Name: of.Name, After: of.Depends.Steps(), Depends: r.def.steps[i].GetDepends(), OnExit: i == r.def.graph.OnExit, State: r.stateOf(i)}
-		g.Workflow = r.def.steps[i].GetWorkflow()
+		g.Workflow = r.innerOf(i)
 		if g.GetWorkflow() != "" && r.items[i] == nil && r.recs[i][0].GetAttempts() > 0 {
 			g.Run = r.childName(i, 0, int(r.recs[i][0].GetAttempts()))
 		}

@@ -47,7 +47,7 @@ func elect(t testing.TB, mem *store.Memory) *term {
 	if err := st.Load(ctx, kv); err != nil {
 		t.Fatal(err)
 	}
-	st.GlobalLevel = state.NestedLevel
+	st.GlobalLevel = state.InlineLevel
 	commit := state.NewCommitter(st, kv, e.Guard())
 	at := api.NewTerm(api.TermConfig{Context: ctx, State: st, Store: kv, Commit: commit, Log: slog.New(slog.DiscardHandler)})
 	s := schedules.New(at)
