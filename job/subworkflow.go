@@ -161,6 +161,9 @@ func checkTaken(c *checker, spec *nusav1.JobSpec) {
 	if p.GetHistory() != nil {
 		c.fail("parameterized.history", "a workflow has workflow.history")
 	}
+	if p.GetPayload() == nusav1.Payload_PAYLOAD_REQUIRED && FirstStep(spec, (*nusav1.Step).GetPayload) == "" {
+		c.fail("parameterized.payload", "no step would get it: let one have payload: true")
+	}
 	for _, list := range [][]string{p.GetMetaRequired(), p.GetMetaOptional()} {
 		for _, k := range list {
 			of := spec.GetWorkflow().GetParameters()[k]

@@ -17,9 +17,9 @@ import (
 // Child is the job of a run that another package begins, ready to be stored.
 type Child struct{ job *runJob }
 
-// NewChild returns the job of a run of a parameterized job. meta are its values, and labels what it gets
-// besides the labels of runs. The error says which value makes the job invalid.
-func NewChild(spec *nusav1.JobSpec, name string, at time.Time, meta, labels map[string]string) (*Child, error) {
+// NewChild returns the job of a run of a parameterized job, with its payload. meta are its values, and labels what it
+// gets besides the labels of runs. The error says which value makes the job invalid.
+func NewChild(spec *nusav1.JobSpec, name string, at time.Time, payload []byte, meta, labels map[string]string) (*Child, error) {
 	if len(labels) > 0 {
 		spec = proto.CloneOf(spec)
 		if spec.Labels == nil {
@@ -29,7 +29,7 @@ func NewChild(spec *nusav1.JobSpec, name string, at time.Time, meta, labels map[
 			spec.Labels[k] = v
 		}
 	}
-	r, err := checkedRun(spec, name, at, input{meta: meta})
+	r, err := checkedRun(spec, name, at, input{payload: payload, meta: meta})
 	if err != nil {
 		return nil, err
 	}

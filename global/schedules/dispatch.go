@@ -35,20 +35,29 @@ const (
 // errRepeated: the idempotency key was used before.
 var errRepeated = errors.New("the dispatch exists")
 
-// checkDispatch checks what a dispatch gives to its run.
-func checkDispatch(p *nusav1.Parameterized, req *nusav1.DispatchJobRequest) error {
-	payload := req.GetPayload()
+// CheckPayload checks the payload of a run of a job that takes payloads as rule says.
+func CheckPayload(rule nusav1.Payload, payload []byte) error {
 	switch {
 	case len(payload) > job.MaxPayload:
 		return invalid("payload", "has %d bytes, at most %d are allowed: put more into an artifact", len(payload), job.MaxPayload)
-	case len(payload) == 0 && p.GetPayload() == nusav1.Payload_PAYLOAD_REQUIRED:
+	case len(payload) == 0 && rule == nusav1.Payload_PAYLOAD_REQUIRED:
 		return invalid("payload", "is missing: the job requires one")
-	case len(payload) > 0 && p.GetPayload() == nusav1.Payload_PAYLOAD_FORBIDDEN:
+	case len(payload) > 0 && rule == nusav1.Payload_PAYLOAD_FORBIDDEN:
 		return invalid("payload", "the job takes none")
 	case !utf8.Valid(payload) || bytes.ContainsRune(payload, 0):
 		return invalid("payload", "is not UTF-8 text: encode it, for example with base64")
 	case bytes.Contains(payload, []byte(reference)):
 		return invalid("payload", "contains %s, which the agent would replace", reference)
+	}
+	return nil
+}
+
+// checkDispatch checks what a dispatch gives to its run.
+func checkDispatch(p *nusav1.Parameterized, req *nusav1.DispatchJobRequest) error {
+	if err := CheckPayload(p.GetPayload(), req.GetPayload()); err != nil {
+		return err
+	}
+	switch {
 	case len(req.GetIdempotencyKey()) > maxKey || strings.ContainsRune(req.GetIdempotencyKey(), 0):
 		return invalid("idempotency_key", "must be at most %d bytes", maxKey)
 	}
@@ -100,6 +109,9 @@ func dispatchName(of, key string, now time.Time) string {
 
 // Dispatch implements nusav1.SchedulesServer.
 func (s *Service) Dispatch(ctx context.Context, req *nusav1.DispatchJobRequest) (*nusav1.JobRun, error) {
+	if run, is, err := s.dispatchFlow(ctx, req); is {
+		return run, err
+	}
 	b, e, err := s.found(ctx, req.GetJob(), "parameterized")
 	if err != nil {
 		return nil, err

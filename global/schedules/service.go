@@ -58,6 +58,10 @@ func invalid(field, format string, args ...any) error {
 	return rpcerr.Invalid(&nusav1.Problem{Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
+func keyOf(ref *nusav1.JobRef) state.JobKey {
+	return state.JobKey{Namespace: cmp.Or(ref.GetNamespace(), job.DefaultNamespace), Name: ref.GetName()}
+}
+
 // found returns the entry of a job that begins runs. what is "schedule" or "parameterized" if the job
 // must have that.
 func (s *Service) found(ctx context.Context, ref *nusav1.JobRef, what string) (*Book, *entry, error) {
@@ -65,10 +69,7 @@ func (s *Service) found(ctx context.Context, ref *nusav1.JobRef, what string) (*
 	if err != nil {
 		return nil, nil, err
 	}
-	k := state.JobKey{Namespace: ref.GetNamespace(), Name: ref.GetName()}
-	if k.Namespace == "" {
-		k.Namespace = job.DefaultNamespace
-	}
+	k := keyOf(ref)
 	if k.Name == "" || strings.ContainsAny(k.Namespace+k.Name, "/@") || ref.GetRegion() != "" {
 		return nil, nil, invalid("job.name", "must name a job of the federation, as NAME or NAMESPACE/NAME")
 	}

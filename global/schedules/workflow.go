@@ -1,6 +1,7 @@
 package schedules
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 )
 
 // Workflows are the functions of package workflows that a schedule of a workflow needs: its runs are no jobs, but
-// runs of the workflow. The lock of the state is held in all calls except Prepare.
+// runs of the workflow. The lock of the state is held in all calls except Prepare and Dispatch.
 type Workflows struct {
 	// Prepare makes what Begin needs of a stored workflow. It may take a second.
 	Prepare func(k state.JobKey, record *state.Record, spec *nusav1.JobSpec) (prepared any, err error)
@@ -24,12 +25,31 @@ type Workflows struct {
 	State func(run state.JobKey) (to nusav1.JobRunState, message string, stopping, known bool)
 	// Stop adds the order to cancel a run to a transaction.
 	Stop func(t *state.Tx, run state.JobKey, why string) error
+	// Dispatch begins a run of a workflow with parameterized. The lock is not held.
+	Dispatch func(ctx context.Context, k state.JobKey, req *nusav1.DispatchJobRequest) (*nusav1.JobRun, error)
 	// Active returns the number of runs of a workflow that have not ended.
 	Active func(k state.JobKey) int
 }
 
 // waits reports whether nothing can be decided about an entry yet. The lock is held.
 func waits(b *Book, e *entry) bool { return e.ofWorkflow() && !b.flows.Ready() }
+
+// dispatchFlow begins a run if a dispatch names a workflow. is: it does.
+func (s *Service) dispatchFlow(ctx context.Context, req *nusav1.DispatchJobRequest) (run *nusav1.JobRun, is bool, err error) {
+	b := s.Current()
+	if b == nil || b.flows.Dispatch == nil || req.GetJob().GetRegion() != "" {
+		return nil, false, nil
+	}
+	k := keyOf(req.GetJob())
+	b.st.Lock()
+	j := b.st.Jobs[k]
+	is = j != nil && j.Record != nil && j.Record.Type() == place.Workflow
+	b.st.Unlock()
+	if is {
+		run, err = b.flows.Dispatch(ctx, k, req)
+	}
+	return run, is, err
+}
 
 // begins reports whether a stored job begins runs by this package. The lock is held.
 func begins(rec *state.Record) bool {

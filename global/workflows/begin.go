@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"time"
@@ -21,18 +22,20 @@ type prepared struct {
 	record *state.Record
 	def    *definition
 	// inside are the workflows that it contains.
-	inside map[string]pinned
-	rec    *nusav1.WorkflowRunRecord
+	inside  map[string]pinned
+	rec     *nusav1.WorkflowRunRecord
+	payload []byte
 	// size is the number of items of its steps.
 	size int
 }
 
 // prepare makes a run of a workflow. record is the stored job with the spec.
-func prepare(b *Book, k state.JobKey, record *state.Record, spec *nusav1.JobSpec, params map[string]string) (*prepared, error) {
-	if err := checkParameters(spec, params); err != nil {
+func prepare(b *Book, k state.JobKey, record *state.Record, spec *nusav1.JobSpec, by given) (*prepared, error) {
+	params := by.params
+	if err := checkParameters(by.field, spec, params); err != nil {
 		return nil, err
 	}
-	p := &prepared{of: k, record: record}
+	p := &prepared{of: k, record: record, payload: by.payload}
 	id := specID(spec)
 	var err error
 	if p.def, err = b.definition(k.Namespace, id, spec); err != nil {
@@ -52,7 +55,7 @@ func prepare(b *Book, k state.JobKey, record *state.Record, spec *nusav1.JobSpec
 	}
 	p.size = p.def.size(parameters(spec, params)) // the run itself would take memory for each item
 	if p.size > maxSize {
-		return nil, invalid("parameters", "the steps have %d items, at most %d are allowed in a run", p.size, maxSize)
+		return nil, invalid(by.field, "the steps have %d items, at most %d are allowed in a run", p.size, maxSize)
 	}
 	return p, nil
 }
@@ -79,7 +82,7 @@ func begin(b *Book, t *state.Tx, k state.JobKey, p *prepared) error {
 	for _, of := range p.inside {
 		stored[of.id] = of.def
 	}
-	bytes := proto.Size(p.rec)
+	bytes := proto.Size(p.rec) + len(p.payload)
 	maps.DeleteFunc(stored, func(id string, d *definition) bool {
 		gone, changed := state.OtherOf(t, specKey(p.of.Namespace, id))
 		stores := changed && gone == nil || !changed && b.defs[p.of.Namespace+"/"+id] == nil
@@ -95,6 +98,14 @@ func begin(b *Book, t *state.Tx, k state.JobKey, p *prepared) error {
 			return err
 		}
 	}
+	if len(p.payload) > 0 {
+		if b.bytes+len(p.payload) > mostBytes {
+			return status.Errorf(codes.ResourceExhausted, "the payloads and outputs of all runs of workflows would have more than %d bytes: lower history.count and history.age of workflows with many", mostBytes)
+		}
+		if err := state.PutOther(t, payloadKey(k), &nusav1.WorkflowPayloadRecord{Payload: p.payload}); err != nil {
+			return err
+		}
+	}
 	t.Event("workflow.began", k.String(), "")
 	return state.PutOther(t, runKey(k), p.rec)
 }
@@ -103,7 +114,7 @@ func begin(b *Book, t *state.Tx, k state.JobKey, p *prepared) error {
 func serveSchedules(b *Book) {
 	b.schedules.Serve(schedules.Workflows{
 		Prepare: func(k state.JobKey, record *state.Record, spec *nusav1.JobSpec) (any, error) {
-			p, err := prepare(b, k, record, spec, nil)
+			p, err := prepare(b, k, record, spec, given{field: "parameters"})
 			if err != nil {
 				return nil, err
 			}
@@ -115,6 +126,9 @@ func serveSchedules(b *Book) {
 			p.rec = proto.CloneOf(made.rec)
 			p.rec.Run.Trigger, p.rec.Run.Time, p.rec.Run.Began = trigger, timestamppb.New(at), timestamppb.Now()
 			return begin(b, t, run, &p)
+		},
+		Dispatch: func(ctx context.Context, k state.JobKey, req *nusav1.DispatchJobRequest) (*nusav1.JobRun, error) {
+			return dispatch(ctx, b, k, req)
 		},
 		Ready:  func() bool { return b.loaded },
 		State:  func(k state.JobKey) (nusav1.JobRunState, string, bool, bool) { return resultOf(b, k) },

@@ -58,6 +58,8 @@ type Book struct {
 	bytes int
 	// outputs are the outputs of jobs whose ends are not stored in the records of their steps yet.
 	outputs map[state.JobKey][]output
+	// payloads are those of runs that callers have begun. They count for bytes.
+	payloads map[state.JobKey][]byte
 	// sems are the semaphores by namespace.
 	sems  map[string]*semaphores
 	clock alarms.Queue[*run]
@@ -70,7 +72,7 @@ func New(term *api.Term, s *schedules.Book) *Book {
 	b := &Book{
 		term: term, st: term.State, schedules: s, runs: map[state.JobKey]*run{}, byWorkflow: map[state.JobKey]map[string]*run{}, live: map[state.JobKey]int{},
 		defs: map[string]*definition{}, compiled: map[string]*definition{}, users: map[string]int{}, ready: make(chan struct{}),
-		outputs: map[state.JobKey][]output{}, trees: map[state.JobKey]*int{}, sems: map[string]*semaphores{},
+		outputs: map[state.JobKey][]output{}, trees: map[state.JobKey]*int{}, payloads: map[state.JobKey][]byte{}, sems: map[string]*semaphores{},
 	}
 	serveSchedules(b)
 	b.st.Lock()
@@ -81,6 +83,7 @@ func New(term *api.Term, s *schedules.Book) *Book {
 	b.st.Others[specKind], b.st.Others[runKind], b.st.Others[stepKind] = b.applySpec, b.applyRun, b.applyStep
 	b.st.Letters.Retried = func(k state.JobKey) (again, known bool) { return retried(b, k) }
 	b.st.Others[semaphoreKind] = func(name string, m proto.Message) { applySemaphore(b, name, m) }
+	b.st.Others[payloadKind] = func(name string, m proto.Message) { applyPayload(b, name, m) }
 	b.st.Others[state.OutputKind] = func(name string, m proto.Message) { applyOutput(b, name, m) }
 	return b
 }
@@ -271,6 +274,7 @@ func (b *Book) load(ctx context.Context) error {
 		apply func(string, proto.Message)
 	}{
 		{semaphoreKind, func() proto.Message { return &nusav1.SemaphoreRecord{} }, func(name string, m proto.Message) { applySemaphore(b, name, m) }},
+		{payloadKind, func() proto.Message { return &nusav1.WorkflowPayloadRecord{} }, func(name string, m proto.Message) { applyPayload(b, name, m) }},
 		{specKind, func() proto.Message { return &nusav1.WorkflowSpecRecord{} }, b.applySpec},
 		{runKind, func() proto.Message { return &nusav1.WorkflowRunRecord{} }, b.applyRun},
 		{stepKind, func() proto.Message { return &nusav1.WorkflowStepRecord{} }, b.applyStep},

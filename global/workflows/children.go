@@ -21,6 +21,7 @@ type ask struct {
 	name, step, region string
 	index, attempt     int
 	values             map[string]string
+	payload            []byte
 	labels             map[string]string
 	// ref is the record of the job that the step runs, and wrong why there is none.
 	ref   *state.Record
@@ -55,7 +56,7 @@ func childOf(d *definition, a ask) (*schedules.Child, error) {
 		return nil, a.wrong
 	case a.ref != nil:
 		spec = a.ref.Spec() // not in ask: it costs milliseconds for a large job
-		if err := chooseValues(spec, a.values); err != nil {
+		if err := chooseValues(spec, a.values, len(a.payload) > 0); err != nil {
 			return nil, err
 		}
 		if own := d.steps[a.index].GetRegions(); own != nil {
@@ -76,7 +77,7 @@ func childOf(d *definition, a ask) (*schedules.Child, error) {
 	if a.began.GetTime() != nil { // the run of a backfill begins long after its time
 		at = a.began.GetTime()
 	}
-	return schedules.NewChild(spec, a.name, at.AsTime(), a.values, a.labels)
+	return schedules.NewChild(spec, a.name, at.AsTime(), a.payload, a.values, a.labels)
 }
 
 // dataWeight is the weight of the distance to the data of a step, in regions.near: the greatest.
@@ -171,14 +172,18 @@ func pin(spec *nusav1.JobSpec, region string) error {
 	return err
 }
 
-// chooseValues keeps those values for which the job that a step runs has names.
-func chooseValues(of *nusav1.JobSpec, values map[string]string) error {
+// chooseValues keeps those values for which the job that a step runs has names. payload: the step has one.
+func chooseValues(of *nusav1.JobSpec, values map[string]string, payload bool) error {
 	p := of.GetParameterized()
 	switch {
+	case of.GetWorkflow() != nil:
+		return status.Errorf(codes.FailedPrecondition, "job %s is a workflow: give its name as workflow instead of ref", of.GetName())
 	case p == nil:
 		return status.Errorf(codes.FailedPrecondition, "job %s has no parameterized: a step cannot run it", of.GetName())
-	case p.GetPayload() == nusav1.Payload_PAYLOAD_REQUIRED:
-		return status.Errorf(codes.FailedPrecondition, "job %s requires a payload: a step has none", of.GetName())
+	case p.GetPayload() == nusav1.Payload_PAYLOAD_REQUIRED && !payload:
+		return status.Errorf(codes.FailedPrecondition, "job %s requires a payload: the run has none, or the step does not have payload: true", of.GetName())
+	case p.GetPayload() == nusav1.Payload_PAYLOAD_FORBIDDEN && payload:
+		return status.Errorf(codes.FailedPrecondition, "job %s takes no payload: leave payload of the step out", of.GetName())
 	}
 	known := slices.Concat(p.GetMetaRequired(), p.GetMetaOptional())
 	maps.DeleteFunc(values, func(k, _ string) bool { return !slices.Contains(known, k) })

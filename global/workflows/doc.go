@@ -12,6 +12,7 @@
 //	turn.go        one plan of a run, carried out in one transaction; the jobs of steps
 //	children.go    makes the jobs of steps
 //	nested.go      steps that run another workflow
+//	payload.go    the payloads of runs, and dispatches
 //	outputs.go     the outputs of steps, and the steps that use them
 //	letters.go     which failed jobs leave dead letters
 //	semaphores.go  which steps hold semaphores, and which wait for them

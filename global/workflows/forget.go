@@ -183,6 +183,11 @@ func (b *Book) forgetSome(t *state.Tx, r *run) (gone bool, err error) {
 			}
 		}
 	}
+	if len(b.payloads[r.key]) > 0 {
+		if err := state.DeleteOther(t, payloadKey(r.key)); err != nil {
+			return false, err
+		}
+	}
 	return true, state.DeleteOther(t, runKey(r.key))
 }
 

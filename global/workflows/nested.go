@@ -70,6 +70,13 @@ func checkPassed(specs map[string]*nusav1.JobSpec, outer string) error {
 			continue
 		}
 		known := specs[s.GetWorkflow()].GetWorkflow().GetParameters()
+		takes := specs[s.GetWorkflow()].GetParameterized()
+		switch {
+		case s.GetPayload() && (takes == nil || takes.GetPayload() == nusav1.Payload_PAYLOAD_FORBIDDEN):
+			return status.Errorf(codes.FailedPrecondition, "step %s of workflow %s gives the payload to workflow %s, which takes none", name, outer, s.GetWorkflow())
+		case !s.GetPayload() && takes.GetPayload() == nusav1.Payload_PAYLOAD_REQUIRED:
+			return status.Errorf(codes.FailedPrecondition, "step %s of workflow %s gives no payload to workflow %s, which requires one: let the step have payload: true", name, outer, s.GetWorkflow())
+		}
 		for _, k := range slices.Sorted(maps.Keys(s.GetMeta())) {
 			if known[k] == nil {
 				return status.Errorf(codes.FailedPrecondition, "step %s of workflow %s gives %s to workflow %s, which has no such parameter", name, outer, k, s.GetWorkflow())
@@ -232,7 +239,10 @@ func beginInner(b *Book, t *state.Tx, r *run, i, item, attempt int, region strin
 	if err != nil {
 		return 0, err
 	}
-	if err := checkParameters(def.spec, params); err != nil {
+	if err := checkParameters("parameters", def.spec, params); err != nil {
+		return 0, err
+	}
+	if err := checkInnerPayload(b, r, i, def); err != nil {
 		return 0, err
 	}
 	k, size := r.childKey(i, item, attempt), def.size(parameters(def.spec, params))

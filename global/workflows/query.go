@@ -55,7 +55,7 @@ func (s *Service) List(ctx context.Context, req *nusav1.ListWorkflowRunsRequest)
 	first := found.sorted()
 	out := &nusav1.ListWorkflowRunsResponse{}
 	for _, r := range first[:min(len(first), limit)] {
-		out.Runs = append(out.Runs, r.run.message())
+		out.Runs = append(out.Runs, messageOf(b, r.run))
 	}
 	if len(first) > limit {
 		out.NextPageToken = first[limit-1].key
@@ -121,7 +121,7 @@ func (s *Service) Get(ctx context.Context, req *nusav1.GetWorkflowRunRequest) (*
 		from, to = max(from, i), i+1
 	}
 	bytes := 0
-	out := &nusav1.WorkflowRunStatus{Run: r.message()}
+	out := &nusav1.WorkflowRunStatus{Run: messageOf(b, r)}
 	if r.rec.GetRun().GetState() == nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_SUCCEEDED {
 		out.Run.Output, _, _ = r.written() // an error shows at the step that began the run
 	}
@@ -185,7 +185,7 @@ func (s *Service) Graph(ctx context.Context, req *nusav1.GetWorkflowGraphRequest
 	}
 	b.st.Lock()
 	defer b.st.Unlock()
-	out := &nusav1.WorkflowGraph{Run: r.message()}
+	out := &nusav1.WorkflowGraph{Run: messageOf(b, r)}
 	for i, of := range r.def.graph.Steps {
 		g := &nusav1.GraphStep{Name: of.Name, After: of.Depends.Steps(), Depends: r.def.steps[i].GetDepends(), OnExit: i == r.def.graph.OnExit, State: r.stateOf(i)}
 		g.Workflow = r.innerOf(i)

@@ -320,13 +320,14 @@ func (r *run) room() int {
 	return r.snap.MaxParallel - r.snap.Active
 }
 
-// message describes the run for lists.
-func (r *run) message() *nusav1.WorkflowRun {
+// messageOf describes a run for lists. The lock is held.
+func messageOf(b *Book, r *run) *nusav1.WorkflowRun {
 	src := r.rec.GetRun()
 	out := &nusav1.WorkflowRun{
 		Namespace: r.key.Namespace, Name: r.key.Name, Workflow: src.GetWorkflow(), State: src.GetState(), Message: src.GetMessage(), Began: src.GetBegan(), Ended: src.GetEnded(),
 		Parameters: src.GetParameters(), Region: src.GetRegion(), Steps: int32(len(r.snap.Steps)), StepsEnded: int32(r.ended), Active: int32(r.snap.Active), StepsFailed: int32(r.bad),
 		Trigger: src.GetTrigger(), Time: src.GetTime(), Parent: src.GetParent(), ParentStep: src.GetParentStep(),
+		PayloadBytes: int32(len(b.payloads[r.key])),
 	}
 	if r.live() && r.refused != "" {
 		out.Message = r.refused

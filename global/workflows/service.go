@@ -56,13 +56,18 @@ func (s *Service) book(ctx context.Context) (*Book, error) {
 	if b == nil {
 		return nil, state.RPCErrors.Err(state.ErrNotActive)
 	}
+	return b, b.read(ctx)
+}
+
+// read waits until the records are read.
+func (b *Book) read(ctx context.Context) error {
 	select {
 	case <-b.ready:
-		return b, nil
+		return nil
 	case <-b.term.Context.Done():
-		return nil, state.RPCErrors.Err(state.ErrNotActive)
+		return state.RPCErrors.Err(state.ErrNotActive)
 	case <-ctx.Done():
-		return nil, status.FromContextError(ctx.Err()).Err()
+		return status.FromContextError(ctx.Err()).Err()
 	}
 }
 
@@ -115,26 +120,41 @@ func (s *Service) Run(ctx context.Context, req *nusav1.RunWorkflowRequest) (*nus
 	if err != nil {
 		return nil, err
 	}
-	key := req.GetIdempotencyKey()
-	if len(key) > maxKey || strings.ContainsRune(key, 0) {
-		return nil, invalid("idempotency_key", "must be at most %d bytes", maxKey)
-	}
 	record, spec, err := b.workflow(k)
 	if err != nil {
 		return nil, err
 	}
-	p, err := prepare(b, k, record, spec, req.GetParameters())
+	return b.runBy(ctx, k, record, spec, given{"parameters", req.GetParameters(), req.GetPayload(), req.GetIdempotencyKey()})
+}
+
+// given is what a caller gives to a run. field is the name of the parameters in the request.
+type given struct {
+	field   string
+	params  map[string]string
+	payload []byte
+	key     string
+}
+
+// runBy begins a run that a caller asks for.
+func (b *Book) runBy(ctx context.Context, k state.JobKey, record *state.Record, spec *nusav1.JobSpec, by given) (*nusav1.WorkflowRun, error) {
+	if len(by.key) > maxKey || strings.ContainsRune(by.key, 0) {
+		return nil, invalid("idempotency_key", "must be at most %d bytes", maxKey)
+	}
+	if err := checkPayload(spec, by.payload); err != nil {
+		return nil, err
+	}
+	p, err := prepare(b, k, record, spec, by)
 	if err != nil {
 		return nil, err
 	}
 	p.rec.Run.Trigger = nusav1.JobRunTrigger_JOB_RUN_TRIGGER_DISPATCH
-	if key != "" {
-		p.rec.Fingerprint = fingerprintOf(req.GetParameters())
+	if by.key != "" {
+		p.rec.Fingerprint = fingerprintOf(by.params, by.payload)
 	}
 	for range names {
-		name := state.JobKey{Namespace: k.Namespace, Name: k.Name + string(job.RunMark) + runID(key)}
+		name := state.JobKey{Namespace: k.Namespace, Name: k.Name + string(job.RunMark) + runID(by.key)}
 		_, err = b.term.Commit.SubmitBy(recorder.Of(ctx), func(t *state.Tx) error { return b.beginAsked(t, name, p) })(ctx)
-		if !errors.Is(err, errRepeated) || key != "" {
+		if !errors.Is(err, errRepeated) || by.key != "" {
 			return b.begun(name, p.rec.GetFingerprint(), err)
 		}
 	}
@@ -152,12 +172,13 @@ func runID(key string) string {
 	return hex.EncodeToString(id[:])
 }
 
-// fingerprintOf returns a hash of parameters.
-func fingerprintOf(params map[string]string) []byte {
+// fingerprintOf returns a hash of what a caller gives to a run.
+func fingerprintOf(params map[string]string, payload []byte) []byte {
 	h := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(params)) {
 		_, _ = h.Write([]byte(name + "\x00" + params[name] + "\x00"))
 	}
+	_, _ = h.Write(payload)
 	return h.Sum(nil)
 }
 
@@ -189,24 +210,24 @@ func (b *Book) definition(namespace, id string, spec *nusav1.JobSpec) (*definiti
 }
 
 // checkParameters checks the parameters of a run.
-func checkParameters(spec *nusav1.JobSpec, given map[string]string) error {
+func checkParameters(field string, spec *nusav1.JobSpec, given map[string]string) error {
 	known := spec.GetWorkflow().GetParameters()
 	sum := 0
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if known[name] == nil {
-			return invalid("parameters", "the workflow has no parameter %q; it has %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+			return invalid(field, "the workflow has no parameter %q; it has %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 		}
 		if err := job.CheckValue(given[name]); err != nil {
-			return invalid("parameters", "%s %s", name, err)
+			return invalid(field, "%s %s", name, err)
 		}
 		sum += len(name) + len(given[name])
 	}
 	if sum > job.MaxMetaSum {
-		return invalid("parameters", "have %d bytes, at most %d are allowed", sum, job.MaxMetaSum)
+		return invalid(field, "have %d bytes, at most %d are allowed", sum, job.MaxMetaSum)
 	}
 	for _, name := range slices.Sorted(maps.Keys(known)) {
 		if _, is := given[name]; !is && known[name].Default == nil {
-			return invalid("parameters", "%s is missing: it has no default", name)
+			return invalid(field, "%s is missing: it has no default", name)
 		}
 	}
 	values, checked := parameters(spec, given), map[string]bool{}
@@ -217,7 +238,7 @@ func checkParameters(spec *nusav1.JobSpec, given map[string]string) error {
 		}
 		checked[p] = true
 		if _, err := job.ItemsOf(values[p]); err != nil {
-			return invalid("parameters", "%s %s", p, err)
+			return invalid(field, "%s %s", p, err)
 		}
 	}
 	return nil
@@ -243,9 +264,9 @@ func (b *Book) begun(k state.JobKey, fingerprint []byte, err error) (*nusav1.Wor
 	case r == nil:
 		return nil, status.Errorf(codes.Unavailable, "run %s is not stored yet, or was forgotten: try again", k)
 	case err != nil && string(r.rec.GetFingerprint()) != string(fingerprint):
-		return nil, status.Errorf(codes.AlreadyExists, "the idempotency key was used for run %s with other parameters", k)
+		return nil, status.Errorf(codes.AlreadyExists, "the idempotency key was used for run %s with other values", k)
 	}
-	return r.message(), nil
+	return messageOf(b, r), nil
 }
 
 // change commits a change of a run that a caller asks for, with an entry of the audit trail.
@@ -274,7 +295,7 @@ func (b *Book) change(ctx context.Context, r *run, verb, reason string, change f
 	defer b.st.Unlock()
 	b.clock.Sooner(r, time.Now())
 	b.st.Templates.StepWake.Notify()
-	return r.message(), nil
+	return messageOf(b, r), nil
 }
 
 // Cancel implements nusav1.WorkflowsServer.

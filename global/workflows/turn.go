@@ -409,6 +409,9 @@ func (b *Book) ask(r *run, i, item, attempt int, region string) ask {
 	if i == r.def.graph.OnExit {
 		a.values[job.ValueState] = r.snap.Outcome.String()
 	}
+	if r.def.steps[i].GetPayload() {
+		a.payload = payloadOf(b, r)
+	}
 	name := r.def.steps[i].GetRef()
 	if name == "" {
 		return a

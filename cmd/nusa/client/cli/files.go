@@ -60,3 +60,23 @@ func ReadFile(cmd *cobra.Command, name string) ([]byte, error) {
 	}
 	return data, nil
 }
+
+// ReadPayload reads a payload, and no more than one byte beyond its bound.
+func ReadPayload(in io.Reader, file string) ([]byte, error) {
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, fmt.Errorf("--payload: %w", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	out, err := io.ReadAll(io.LimitReader(in, job.MaxPayload+1))
+	if err != nil {
+		return nil, fmt.Errorf("--payload: %w", err)
+	}
+	if len(out) > job.MaxPayload {
+		return nil, fmt.Errorf("--payload: %s has more than %s, the most a run may have", file, job.FormatBytes(job.MaxPayload))
+	}
+	return out, nil
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
-	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -123,13 +121,17 @@ func scheduleTriggerCommand(s *cli.Settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			noun := "job"
-			if j, err := c.Jobs().Get(ctx, &nusav1.GetJobRequest{Job: ref}); err == nil && j.GetSpec().GetWorkflow() != nil {
-				noun = "workflow"
-			}
-			return c.Print(run, func(w *term.Screen) { writeBegun(c, w, noun, ref, run) })
+			return c.Print(run, func(w *term.Screen) { writeBegun(c, w, nounOf(ctx, c, ref), ref, run) })
 		}),
 	}
+}
+
+// nounOf returns the command that shows the runs of a job.
+func nounOf(ctx context.Context, c *cli.Session, ref *nusav1.JobRef) string {
+	if j, err := c.Jobs().Get(ctx, &nusav1.GetJobRequest{Job: ref}); err == nil && j.GetSpec().GetWorkflow() != nil {
+		return "workflow"
+	}
+	return "job"
 }
 
 // writeBegun says that a run has begun, and how to follow it.
@@ -247,11 +249,11 @@ func dispatchCommand(s *cli.Settings) *cobra.Command {
 	var file string
 	c := &cobra.Command{
 		Use: "dispatch JOB", Short: "Begin a run of a parameterized job", Args: cli.Positional("JOB"),
-		Long:    "Begins a run of a job with `parameterized`, with a payload and values for it.",
+		Long:    "Begins a run of a job with `parameterized`, with a payload and values for it. The\nvalues for a workflow are its parameters.",
 		Example: `  nusa job dispatch resize --payload image.json --meta customer=acme`,
 		RunE: withRef(s, func(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, _ []string) error {
 			if file != "" {
-				payload, err := readPayload(c.Cmd.InOrStdin(), file)
+				payload, err := cli.ReadPayload(c.Cmd.InOrStdin(), file)
 				if err != nil {
 					return err
 				}
@@ -262,31 +264,11 @@ func dispatchCommand(s *cli.Settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.Print(run, func(w *term.Screen) { writeBegun(c, w, "job", ref, run) })
+			return c.Print(run, func(w *term.Screen) { writeBegun(c, w, nounOf(ctx, c, ref), ref, run) })
 		}),
 	}
 	c.Flags().StringVar(&file, "payload", "", "file with the payload, at most 64 KiB; - is standard input")
 	c.Flags().StringToStringVar(&req.Meta, "meta", nil, "value for the run, as name=value; repeat or separate by commas")
 	c.Flags().StringVar(&req.IdempotencyKey, "idempotency-key", "", "a retry with the key returns the same run")
 	return c
-}
-
-// readPayload reads a payload, and no more than one byte beyond its bound.
-func readPayload(in io.Reader, file string) ([]byte, error) {
-	if file != "-" {
-		f, err := os.Open(file)
-		if err != nil {
-			return nil, fmt.Errorf("--payload: %w", err)
-		}
-		defer f.Close()
-		in = f
-	}
-	out, err := io.ReadAll(io.LimitReader(in, job.MaxPayload+1))
-	if err != nil {
-		return nil, fmt.Errorf("--payload: %w", err)
-	}
-	if len(out) > job.MaxPayload {
-		return nil, fmt.Errorf("--payload: %s has more than %s, the most a dispatch may have", file, job.FormatBytes(job.MaxPayload))
-	}
-	return out, nil
 }

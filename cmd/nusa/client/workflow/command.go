@@ -46,7 +46,7 @@ func isFile(arg string) bool {
 
 func runCommand(s *cli.Settings) *cobra.Command {
 	var params []string
-	var key string
+	var key, payload string
 	var detach bool
 	var timeout time.Duration
 	c := &cobra.Command{
@@ -65,13 +65,18 @@ or canceled.`,
 			if timeout <= 0 {
 				return fmt.Errorf("--timeout: %s is not positive", timeout)
 			}
-			ref, err := reference(c, args[0])
-			if err != nil {
+			req := &nusav1.RunWorkflowRequest{Parameters: values, IdempotencyKey: key}
+			if payload != "" {
+				if req.Payload, err = cli.ReadPayload(c.Cmd.InOrStdin(), payload); err != nil {
+					return err
+				}
+			}
+			if req.Job, err = reference(c, args[0]); err != nil {
 				return err
 			}
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
-			r, err := client(c).Run(ctx, &nusav1.RunWorkflowRequest{Job: ref, Parameters: values, IdempotencyKey: key})
+			r, err := client(c).Run(ctx, req)
 			if err != nil {
 				return err
 			}
@@ -83,6 +88,7 @@ or canceled.`,
 	}
 	f := c.Flags()
 	f.StringArrayVarP(&params, "param", "p", nil, "NAME=VALUE, a parameter; repeat for more")
+	f.StringVar(&payload, "payload", "", "file for the steps with payload: true, at most 64 KiB; - is standard input")
 	f.BoolVarP(&detach, "detach", "d", false, "do not wait")
 	f.StringVar(&key, "idempotency-key", "", "repeat with the same key to get the same run again")
 	f.DurationVar(&timeout, "timeout", runTimeout, "how long to wait until the run ends")

@@ -93,6 +93,9 @@ func write(w *term.Screen, all *nusav1.WorkflowRunStatus, inner map[string]*nusa
 		{"steps", fmt.Sprintf("%d of %d have ended, %d did not succeed, %s", r.GetStepsEnded(), r.GetSteps(), r.GetStepsFailed(), term.Plural(r.GetActive(), "active job"))},
 		{"parameters", term.OneLine(strings.Join(params, ", "))}, {"region", r.GetRegion()}, {"began", w.Since(r.GetBegan())},
 	}
+	if n := r.GetPayloadBytes(); n > 0 {
+		fields = append(fields, [2]string{"payload", term.Plural(n, "byte")})
+	}
 	if r.GetTime() != nil {
 		fields = append(fields, [2]string{"schedule", by(r) + ", time " + r.GetTime().AsTime().Format(time.RFC3339)})
 	}
