@@ -51,6 +51,8 @@ type entry struct {
 	// over are those of them that have ended by their jobs. checked is when all active runs were looked at.
 	over    map[string]struct{}
 	checked time.Time
+	// live are the runs of a workflow that have not ended, also those that a retry runs again.
+	live map[string]struct{}
 
 	// record is the stored job, from which the following are made. It is nil if the job begins no runs.
 	record    *state.Record
@@ -90,7 +92,7 @@ func runKey(of state.JobKey, name string) string {
 func (b *Book) entryOf(k state.JobKey) *entry {
 	e := b.byJob[k]
 	if e == nil {
-		e = &entry{key: k, runs: map[string]*nusav1.RunRecord{}, active: map[string]struct{}{}, over: map[string]struct{}{}}
+		e = &entry{key: k, runs: map[string]*nusav1.RunRecord{}, active: map[string]struct{}{}, live: map[string]struct{}{}, over: map[string]struct{}{}}
 		b.byJob[k] = e
 	}
 	return e
@@ -192,6 +194,11 @@ func (b *Book) Serve(w Workflows) { b.flows = w }
 func (b *Book) Noticed(of, run state.JobKey) {
 	now := time.Now()
 	b.notice(run, now)
+	if to, _, _, known := b.flows.State(run); known && to == nusav1.JobRunState_JOB_RUN_STATE_ACTIVE {
+		b.entryOf(of).live[run.Name] = struct{}{}
+	} else if e := b.byJob[of]; e != nil {
+		delete(e.live, run.Name)
+	}
 	if e := b.byJob[of]; e != nil && e.record != nil {
 		b.clock.Sooner(e, now)
 		b.st.Templates.Wake.Notify()

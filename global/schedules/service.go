@@ -237,7 +237,7 @@ func (s *Service) Trigger(ctx context.Context, req *nusav1.TriggerScheduleReques
 		return nil, api.StatusOf(err)
 	}
 	_, err = b.changed(ctx, e, "trigger", "", func(t *state.Tx, s *plan.State) error {
-		p, why := plan.Now(e.rule, *s, time.Unix(time.Now().Unix(), 0), b.runsOf(e, e.active))
+		p, why := plan.Now(e.rule, *s, time.Unix(time.Now().Unix(), 0), append(b.runsOf(e, e.active), again(b, e)...))
 		if why != "" {
 			return status.Errorf(codes.FailedPrecondition, "job %s begins no run now: %s", e.key, why)
 		}

@@ -3,6 +3,7 @@ package schedules
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -53,6 +54,7 @@ func (b *Book) stepOf(e *entry, decides bool, run int64, now time.Time) (s step)
 	if decides {
 		runs = b.runsOf(e, e.active)
 		ended = slices.DeleteFunc(slices.Clone(runs), func(r plan.Run) bool { return r.State == plan.Active })
+		runs = append(runs, again(b, e)...)
 	} else {
 		ended = slices.DeleteFunc(b.runsOf(e, e.over), func(r plan.Run) bool { return r.State == plan.Active })
 	}
@@ -80,6 +82,21 @@ func (b *Book) stepOf(e *entry, decides bool, run int64, now time.Time) (s step)
 		s.next = next
 	}
 	return s
+}
+
+// again returns the runs of a workflow that a retry runs again, although their records say that they have ended. The
+// lock is held.
+func again(b *Book, e *entry) (out []plan.Run) {
+	for _, name := range slices.Sorted(maps.Keys(e.live)) {
+		if _, active := e.active[name]; active {
+			continue
+		}
+		to, _, stopping := b.jobState(state.JobKey{Namespace: e.key.Namespace, Name: name})
+		if planState(to) == plan.Active {
+			out = append(out, plan.Run{Name: name, Stopping: stopping})
+		}
+	}
+	return out
 }
 
 // findEnds looks at all active runs once in recheck, although nothing was noticed. The lock is held.

@@ -197,6 +197,27 @@ func TestSchedulesOfWorkflows(t *testing.T) {
 			t.Fatal(err)
 		}
 		see("a backfill", "quick", time.Minute)
+		stop("quick")
+		x.submit(fmt.Sprintf(gated, "again", "skip", "", "90s"))
+		time.Sleep(210 * time.Second)
+		x.submit(fmt.Sprintf(gated, "again", "skip", "", "1h"))
+		see("a run has failed", "again", 0)
+		runs, err := x.flows.List(t.Context(), &nusav1.ListWorkflowRunsRequest{Workflow: "again", State: nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_FAILED})
+		if err != nil || len(runs.GetRuns()) != 1 {
+			t.Fatal(runs, err)
+		}
+		failed := runs.GetRuns()[0].GetName()
+		if _, err := x.flows.Retry(t.Context(), &nusav1.RetryWorkflowRequest{Run: ref(failed), From: "gate"}); err != nil {
+			t.Fatal(err)
+		}
+		see("a retry of it goes on beside the next run", "again", time.Second)
+		x.stop()
+		x = elect(t, mem)
+		see("once the next run has ended, the retry lets times be skipped, also with another server", "again", 85*time.Second)
+		if err := x.approve(failed, "gate", false); err != nil {
+			t.Error(err)
+		}
+		see("after its end, runs begin again; what has been counted stays", "again", time.Minute)
 		x.stop()
 		golden.File(t, "testdata/schedules.txt", out.String())
 	})
