@@ -14,7 +14,7 @@ import (
 func taskRecorder(s *server) *tasks.Recorder {
 	path := ""
 	if s.dir != nil {
-		path = s.dir.Path("history", "tasks.db")
+		path = s.dir.Path("history", "tasks")
 	}
 	return &tasks.Recorder{
 		Log: s.fsm, Region: s.cfg.Region.GetName(), Logger: s.cfg.Logger, Store: tasks.NewStore(path, s.cfg.TaskHistory, s.cfg.Logger),

@@ -3,7 +3,6 @@ package tasks
 import (
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -22,19 +21,25 @@ import (
 // in a thousand runs. They belong to 1,000 jobs, 500 nodes and 20 teams.
 func filled(b *testing.B, n int) *Store {
 	b.Helper()
-	s := NewStore(filepath.Join(b.TempDir(), "tasks.db"), Limits{Count: int64(n), Bytes: 64 << 30}, slog.New(slog.DiscardHandler))
+	s := NewStore(filepath.Join(b.TempDir(), "tasks"), Limits{Count: int64(n), Bytes: 64 << 30}, slog.New(slog.DiscardHandler))
 	s.noSync = true
 	if err := s.open(); err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { s.close("the benchmark ends", false) })
+	b.Cleanup(func() { s.close("the benchmark ends") })
 	w := newWorld(b, 1)
 	began := time.Unix(1_700_000_000, 0)
 	for i := 0; i < n; {
+		if now := began.Add(time.Duration(i) * time.Second); s.due(now) {
+			if err := s.rotate(now, 0); err != nil {
+				b.Fatal(err)
+			}
+		}
 		if err := s.update(func(t *batch) error {
 			for range min(batchEvents, n-i) {
-				e, _ := t.add(benchRecord(w, i, began.Add(time.Duration(i)*time.Second)))
-				e.changed = true
+				if err := t.put(benchRecord(w, i, began.Add(time.Duration(i)*time.Second)), false); err != nil {
+					return err
+				}
 				i++
 			}
 			return nil
@@ -90,11 +95,7 @@ func BenchmarkPages(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	info, err := os.Stat(s.path)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Logf("%d records, %d B each, file %d MiB", keeps.Count, keeps.Bytes/keeps.Count, info.Size()>>20)
+	b.Logf("%d records, %d B each, %d MiB, %d segments", keeps.Count, keeps.Bytes/keeps.Count, keeps.Bytes>>20, len(s.segments))
 	failed, running := nusav1.AllocState_ALLOC_STATE_FAILED, nusav1.AllocState_ALLOC_STATE_RUNNING
 	job := &nusav1.JobRef{Namespace: "default", Name: "job-0007"}
 	index := int32(7)
@@ -166,7 +167,7 @@ func BenchmarkWrite(b *testing.B) {
 		b.StopTimer()
 		w := newWorld(b, 1)
 		s, r := w.newStore(Limits{})
-		s.close("sync", false)
+		s.close("sync")
 		s.noSync = false
 		if err := s.open(); err != nil {
 			b.Fatal(err)

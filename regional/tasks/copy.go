@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
@@ -26,34 +26,32 @@ const (
 	fillEvery = time.Minute
 )
 
-// copyPart returns the records of one part of a copy. It ends the part when late is true.
+// copyPart returns the records of one part of a copy, those that were placed last first. It ends the part when
+// late is true.
 func copyPart(s *Store, req *nusav1.CopyTasksRequest, late func() bool) (*nusav1.CopyTasksResponse, error) {
 	out := proto.CloneOf(s.position())
-	err := s.view(func(tx *bolt.Tx) error {
-		c, bytes, read := tx.Bucket(tasksBucket).Cursor(), 0, 0
-		k, v := c.First()
-		if len(req.GetAfter()) > 0 {
-			k, v = c.Seek(req.GetAfter())
-			if slices.Equal(k, req.GetAfter()) {
-				k, v = c.Next()
-			}
+	at := latestKey()
+	if len(req.GetAfter()) > 0 {
+		after, ok := taskpage.Decode(req.GetAfter())
+		at = after
+		if !ok {
+			return nil, fmt.Errorf("a copy cannot go on after %x", req.GetAfter())
 		}
-		for ; k != nil; k, v = c.Next() {
-			rec, err := decode(v)
-			if err != nil {
-				return err
-			}
-			read++
+	}
+	err := s.view(func() error {
+		bytes, read, steps := 0, 0, math.MaxInt
+		next, err := s.scan(&selection{from: req.GetFromEvent()}, at, taskpage.Key{}, &steps, func(rec *nusav1.StoredTask) bool {
 			if rec.GetEvent() >= req.GetFromEvent() {
 				out.Tasks = append(out.Tasks, rec)
-				bytes += len(v)
+				bytes += proto.Size(rec)
 			}
-			if bytes > copyBytes || read%256 == 0 && late() {
-				out.Next = slices.Clone(k)
-				return nil
-			}
+			read++
+			return bytes <= copyBytes && (read%256 != 0 || !late())
+		})
+		if next != nil {
+			out.Next = next.Append(nil)
 		}
-		return nil
+		return err
 	})
 	return out, err
 }
@@ -149,28 +147,45 @@ func (f *Filler) copy(ctx context.Context, other nusav1.TasksClient, gap *nusav1
 
 // mergeAll adds copies of records to the history.
 func mergeAll(s *Store, list []*nusav1.StoredTask) error {
+	for _, rec := range list {
+		if _, ok := taskpage.ParseID(rec.GetTask().GetId()); !ok {
+			return fmt.Errorf("the other server has a record with the id %q", rec.GetTask().GetId())
+		}
+	}
 	return s.update(func(b *batch) error {
 		for _, rec := range list {
-			id, ok := taskpage.ParseID(rec.GetTask().GetId())
-			if !ok {
-				return fmt.Errorf("the other server has a record with the id %q", rec.GetTask().GetId())
-			}
-			have, err := b.entry(id)
-			if err != nil {
+			if err := b.merge(rec); err != nil {
 				return err
 			}
-			if have == nil {
-				have, _ = b.add(rec)
-			} else {
-				if have.stored && have.fixed == nil {
-					have.fixed = fixedTerms(have.rec.Task)
-				}
-				have.rec = merge(have.rec, rec)
-			}
-			have.changed = true
 		}
 		return nil
 	})
+}
+
+// merge adds a copy of a record. It writes nothing if the copy tells nothing that is not known.
+func (b *batch) merge(rec *nusav1.StoredTask) error {
+	id, _ := taskpage.ParseID(rec.GetTask().GetId())
+	var have *nusav1.StoredTask
+	var err error
+	e := b.recent.byID[id]
+	if e != nil {
+		have, err = b.load(e)
+	} else {
+		have, err = b.sealed(id)
+	}
+	if err != nil {
+		return err
+	}
+	if have == nil {
+		return b.put(rec, false)
+	}
+	before := proto.CloneOf(have)
+	merged := merge(have, rec)
+	derive(merged.Task)
+	if proto.Equal(before, merged) {
+		return nil
+	}
+	return b.put(merged, e == nil)
 }
 
 // forgetGap removes a gap that is filled.

@@ -1,7 +1,6 @@
 package tasks
 
 import (
-	"bytes"
 	"errors"
 	"log/slog"
 	"os"
@@ -9,18 +8,21 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// TestReadersWhileTheFileGrows: bbolt maps a larger file when no reader is left, and a reader must not wait for that.
-func TestReadersWhileTheFileGrows(t *testing.T) {
+// TestReadersDuringWrites: readers and the writer wait for each other only shortly, also while a journal becomes segments.
+func TestReadersDuringWrites(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 9)
-	s := NewStore(filepath.Join(t.TempDir(), "tasks.db"), Limits{}, slog.New(slog.DiscardHandler))
+	s := NewStore(filepath.Join(t.TempDir(), "tasks"), Limits{Count: 1000}, slog.New(slog.DiscardHandler))
 	s.noSync = true
 	if err := s.open(); err != nil {
 		t.Fatal(err)
 	}
-	r := &Recorder{Log: w, Region: "sea", Store: s, Logger: s.log}
+	r := &Recorder{Log: w, Region: "sea", Store: s, Logger: s.log, now: w.clock}
 	done, stop := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -33,7 +35,9 @@ func TestReadersWhileTheFileGrows(t *testing.T) {
 						return
 					default:
 					}
-					if _, err := s.Retention("sea"); err != nil {
+					_, err := s.Retention("sea")
+					_, failed := s.list(query{ListTasksRequest: &nusav1.ListTasksRequest{}, allowed: func(string) bool { return true }}, nil, maxLimit, maxSteps)
+					if err = errors.Join(err, failed); err != nil {
 						t.Error(err)
 						return
 					}
@@ -41,7 +45,10 @@ func TestReadersWhileTheFileGrows(t *testing.T) {
 			})
 		}
 		for range 10 {
-			w.submit(200)
+			w.submit(20)
+			for range 100 {
+				w.report()
+			}
 			if _, err := r.write(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -51,58 +58,171 @@ func TestReadersWhileTheFileGrows(t *testing.T) {
 	}()
 	select {
 	case <-done:
-		s.close("the test ends", false)
+		s.close("the test ends")
 	case <-time.After(time.Minute):
 		t.Fatal("a reader and the writer wait for each other")
 	}
 }
 
-// TestDamagedPages: whatever pages are damaged, and whenever that is found, the server lives, and the next open
-// begins with a file that can be written.
-func TestDamagedPages(t *testing.T) {
+// TestDamagedFiles: whatever files are damaged, and whenever that is found, the server lives, tells its gaps and
+// invents nothing. Another server's history completes it.
+func TestDamagedFiles(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 10)
-	s, r := w.newStore(Limits{})
-	w.submit(100)
-	w.write(r)
-	s.close("damage", false)
-	good, err := os.ReadFile(s.path)
+	damaged := 0
+	for seed := range uint64(12) {
+		w := newWorld(t, 10+seed)
+		whole, all := w.newStore(Limits{Count: leastCount})
+		s, r := w.newStore(Limits{Count: leastCount})
+		for range 3 {
+			for range 120 {
+				w.step()
+			}
+			w.write(all)
+			w.write(r)
+		}
+		w.purge()
+		w.fast(state.MaxEvents) // the log does not have the events any more
+		w.write(all)
+		w.write(r)
+		open := w.rnd.IntN(2) == 0
+		if !open {
+			s.close("damage")
+		}
+		files, err := os.ReadDir(s.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 1 + w.rnd.IntN(2) {
+			damage(t, w, filepath.Join(s.path, files[w.rnd.IntN(len(files))].Name()))
+		}
+		if !open {
+			if err := s.open(); err != nil {
+				t.Fatal(seed, err)
+			}
+		}
+		for range 40 { // as the recorder does
+			_, err := s.list(query{ListTasksRequest: &nusav1.ListTasksRequest{}, allowed: func(string) bool { return true }}, nil, maxLimit, 1<<20)
+			w.submit(1)
+			w.write(all)
+			if _, failed := r.write(t.Context()); failed != nil {
+				s.close("damage")
+				if err := s.open(); err != nil {
+					t.Fatal(seed, err)
+				}
+			} else if err == nil {
+				break
+			} else if !errors.Is(err, errDamaged) {
+				t.Fatal(seed, err)
+			}
+		}
+		for id, want := range w.want {
+			got, err := s.find(id)
+			if err != nil {
+				t.Fatal(seed, err)
+			}
+			if rec := got.GetTask(); rec != nil && rec.State != want.State && rec.State != nusav1.AllocState_ALLOC_STATE_UNSPECIFIED {
+				t.Fatalf("seed %d: %v, want %v", seed, rec, want)
+			}
+		}
+		damaged += len(s.position().GetGaps())
+		f := &Filler{Store: s, Logger: s.log}
+		for _, gap := range s.position().GetGaps() {
+			if _, err := f.copy(t.Context(), served{s: whole}, gap); err != nil {
+				t.Fatal(seed, err)
+			}
+		}
+		w.check(s)
+	}
+	if damaged < 5 {
+		t.Errorf("%d gaps: the test shows little", damaged)
+	}
+}
+
+// damage changes some bytes of a file, or cuts it off.
+func damage(t *testing.T, w *world, path string) {
+	t.Helper()
+	raw, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const page = 4096
-	found := 0
-	for i := range 40 {
-		raw := bytes.Clone(good)
-		for range 1 + w.rnd.IntN(3) {
-			at := w.rnd.IntN(len(raw)/page) * page
-			for j := range raw[at:][:64] {
-				raw[at+j] ^= 0x5a
-			}
+	at := w.rnd.IntN(len(raw))
+	if w.rnd.IntN(3) == 0 {
+		err = os.Truncate(path, int64(at))
+	} else {
+		for j := range raw[at:min(len(raw), at+64)] {
+			raw[at+j] ^= 0x5a
 		}
-		if err := os.WriteFile(s.path, raw, 0o600); err != nil {
+		err = os.WriteFile(path, raw, 0o600) // the server has it open still
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCrashes: at whatever byte a crash cuts the journal, and wherever it stops the change to the next one, the
+// history is complete once it has read the log again.
+func TestCrashes(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(40) {
+		w := newWorld(t, 50+seed)
+		s, r := w.newStore(Limits{Count: leastCount})
+		for range 2 {
+			for range 80 {
+				w.step()
+			}
+			w.write(r)
+		}
+		journal := s.journalPath(s.sequence)
+		before, err := os.ReadFile(journal)
+		if err != nil {
 			t.Fatal(err)
 		}
-		_ = os.Remove(s.path + ".damaged")
+		if w.rnd.IntN(2) == 0 { // the crash comes before the former journal is removed, or before the next one exists
+			if err := s.rotate(w.clock(), 0); err != nil {
+				t.Fatal(err)
+			}
+			s.close("crash")
+			if err := os.WriteFile(journal, before, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if w.rnd.IntN(2) == 0 {
+				if err := os.Rename(s.journalPath(s.sequence), journal+".tmp"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		} else {
+			s.close("crash")
+			if err := os.Truncate(journal, int64(len(before)-w.rnd.IntN(len(before)))); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if err := s.open(); err != nil {
-			t.Fatal(i, err)
+			t.Fatal(err)
 		}
-		w.submit(1)
-		_, err := r.write(t.Context())
-		if err == nil {
-			_, _ = s.list(query{allowed: func(string) bool { return true }}, nil, maxLimit, 1<<20)
-			_, err = r.Store.trim(time.Unix(0, w.now))
-			err = errors.Join(err, s.update(func(*batch) error { return nil }))
-		}
-		if err != nil && !errors.Is(err, errDamaged) {
-			t.Fatal(i, err)
-		}
-		s.close("damage", err != nil)
-		if _, err := os.Stat(s.path + ".damaged"); err == nil {
-			found++
+		w.write(r)
+		w.check(s)
+		if gaps := s.position().GetGaps(); len(gaps) > 0 {
+			t.Fatalf("seed %d: %v", seed, gaps)
 		}
 	}
-	if found < 20 {
-		t.Errorf("%d of 40 damages were found", found)
+}
+
+// TestFormerFileIsDropped: the history begins again, from the log and the other servers.
+func TestFormerFileIsDropped(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 7)
+	s, r := w.newStore(Limits{})
+	s.close("restart")
+	if err := os.WriteFile(s.path+formerName, []byte("bbolt"), 0o600); err != nil {
+		t.Fatal(err)
 	}
+	if err := s.open(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(s.path + formerName); err == nil {
+		t.Error("it is still there")
+	}
+	w.submit(5)
+	w.write(r)
+	w.check(s)
 }

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/nusa-scheduler/nusa/internal/taskpage"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
@@ -32,65 +33,49 @@ var states = map[state.EventKind]state.AllocState{
 type source struct {
 	view   *state.View
 	region string
-	labels func(*state.View, *state.Alloc) map[string]string
+	// about returns what the records of the allocation's version of a job have in common.
+	about func(*state.View, *state.Alloc) *about
 }
 
-// begin returns the record of an allocation whose first event is e. An event that is not the first one
-// follows a gap, or comes from a log of a lower feature level. Then the allocation says when it began.
-func (s source) begin(e *state.Event) *nusav1.StoredTask {
-	rec := &nusav1.TaskRecord{
-		Id: e.ID, Namespace: e.Namespace, Job: wire.JobName(e.Job, e.Local, s.region), Own: e.Local, Group: e.Group, Index: e.Index,
-		JobVersion: e.Version, Region: s.region, Node: e.Node, Placed: timestamp(e.UnixNano),
-	}
-	if a, ok := s.view.Alloc(e.ID); ok {
-		rec.Placed = timestamp(a.CreatedUnixNano)
-		rec.NodeId, rec.Attempt, rec.Run, rec.Epoch, rec.Labels = a.NodeID, a.Attempt, a.Run, a.Epoch, s.labels(s.view, a)
-		if e.Kind != state.EventInstancePlaced {
-			addChange(rec, &nusav1.TaskChange{Time: rec.Placed, State: nusav1.AllocState_ALLOC_STATE_PENDING, Message: cut(a.PlacedBecause)})
-		}
-	}
-	return &nusav1.StoredTask{Task: rec}
-}
-
-// fold adds an event to the record of its allocation.
-func (s source) fold(rec *nusav1.StoredTask, number uint64, e *state.Event) {
-	if number <= rec.Event {
-		return
-	}
-	rec.Event = number
-	change := &nusav1.TaskChange{
-		Time: timestamp(e.UnixNano), State: nusav1.AllocState(states[e.Kind]), Restarts: e.Restarts,
-		Reason: wire.ReasonToProto(e.Reason), Message: cut(e.Message), Declined: e.Kind == state.EventInstanceDeclined,
-	}
-	s.change(rec.Task, change)
-}
-
-// change adds a change to a record. If it is the latest one, it sets the state of the record.
-func (s source) change(rec *nusav1.TaskRecord, c *nusav1.TaskChange) {
-	addChange(rec, c)
-	if rec.Changes[len(rec.Changes)-1] == c {
-		s.update(rec, c)
-	}
-}
-
-// update sets the latest state of a record.
-func (s source) update(rec *nusav1.TaskRecord, c *nusav1.TaskChange) {
-	rec.State, rec.Reason, rec.Message, rec.Restarts = c.State, c.Reason, c.Message, max(rec.Restarts, c.Restarts)
-	at := state.AllocState(c.State)
-	if at == state.Running && rec.Started == nil {
-		rec.Started = c.Time
-	}
-	if at.Terminal() {
-		rec.Ended = c.Time
-	}
-}
-
-// complete adds to a changed record what the events do not tell: its tasks as the log has them now.
-func (s source) complete(rec *nusav1.TaskRecord) {
-	a, ok := s.view.Alloc(rec.Id)
+// begin encodes the beginning of the record of an allocation whose first event is e. An event that is not the
+// first one follows a gap, or comes from a log of a lower feature level. Then the allocation says when it began.
+func (s source) begin(c *encoder, id [taskpage.IDBytes]byte, e *state.Event) *entry {
+	out := &entry{key: taskpage.Key{Placed: max(e.UnixNano, 0), ID: id}, node: termOf('n', e.Node), nodeID: termOf('n', "")}
+	job := wire.JobName(e.Job, e.Local, s.region)
+	a, ok := s.view.Alloc(e.ID)
 	if !ok {
-		return
+		out.common = newAbout(e.Namespace, job, nil)
+		c.begin(e, job, s.region, nil, out.common, out.key.Placed)
+		return out
 	}
+	out.key.Placed, out.nodeID, out.common = max(a.CreatedUnixNano, 0), termOf('n', a.NodeID), s.about(s.view, a)
+	c.begin(e, job, s.region, a, out.common, out.key.Placed)
+	if e.Kind != state.EventInstancePlaced {
+		x := change{time: out.key.Placed, state: nusav1.AllocState_ALLOC_STATE_PENDING, message: cut(a.PlacedBecause)}
+		c.change(&x)
+		out.apply(&x)
+	}
+	return out
+}
+
+// changeOf returns the change that an event about an instance tells.
+func changeOf(e *state.Event) change {
+	return change{
+		time: max(e.UnixNano, 0), state: nusav1.AllocState(states[e.Kind]), restarts: e.Restarts,
+		reason: wire.ReasonToProto(e.Reason), message: cut(e.Message), declined: e.Kind == state.EventInstanceDeclined,
+	}
+}
+
+// end returns what the events do not tell about an allocation that has ended: its tasks as the log has them.
+func (s source) end(id string) *nusav1.TaskRecord {
+	rec := &nusav1.TaskRecord{}
+	if a, ok := s.view.Alloc(id); ok {
+		s.complete(rec, a)
+	}
+	return rec
+}
+
+func (s source) complete(rec *nusav1.TaskRecord, a *state.Alloc) {
 	if a.RunningUnixNano != 0 && rec.Started == nil {
 		rec.Started = timestamp(a.RunningUnixNano)
 	}
@@ -100,22 +85,22 @@ func (s source) complete(rec *nusav1.TaskRecord) {
 	}
 }
 
-// present brings a record to the state that an allocation has now, for the changes that were missed.
-func (s source) present(rec *nusav1.StoredTask, a *state.Alloc) {
-	have := state.AllocState(rec.Task.State)
-	if have == a.State && rec.Task.Restarts >= a.Restarts || have.Terminal() {
-		return
+// present returns the change that brings a record to the state that an allocation has now, for the changes that
+// were missed. It returns false if the record has that state.
+func (s source) present(e *entry, a *state.Alloc) (change, bool) {
+	have := state.AllocState(e.state)
+	if have == a.State && e.restarts >= a.Restarts || have.Terminal() {
+		return change{}, false
 	}
 	at := a.ModifiedUnixNano
 	if a.State == state.Running && a.Restarts == 0 && a.RunningUnixNano != 0 {
 		at = a.RunningUnixNano
 	}
-	c := &nusav1.TaskChange{Time: timestamp(at), State: nusav1.AllocState(a.State), Restarts: a.Restarts, Declined: a.Declined}
+	c := change{time: max(at, 0), state: nusav1.AllocState(a.State), restarts: a.Restarts, declined: a.Declined}
 	if a.State.Terminal() || a.Restarts > 0 {
-		c.Reason, c.Message = wire.ReasonToProto(a.Reason), cut(a.Message)
+		c.reason, c.message = wire.ReasonToProto(a.Reason), cut(a.Message)
 	}
-	s.change(rec.Task, c)
-	s.complete(rec.Task)
+	return c, true
 }
 
 // addChange adds a change to a record at its time, unless the record has it, and bounds the changes.

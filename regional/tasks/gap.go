@@ -1,10 +1,8 @@
 package tasks
 
 import (
-	"fmt"
+	"slices"
 
-	bolt "go.etcd.io/bbolt"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/nusa-scheduler/nusa/internal/taskpage"
@@ -67,10 +65,16 @@ func nextEvent(view *state.View, n uint64) (uint64, *timestamppb.Timestamp) {
 
 // newest returns when the newest record was placed.
 func (s *Store) newest() (at *timestamppb.Timestamp) {
-	_ = s.view(func(tx *bolt.Tx) error {
-		k, _ := tx.Bucket(tasksBucket).Cursor().Last()
-		if key, ok := taskpage.Decode(k); ok {
-			at = timestamp(key.Placed)
+	_ = s.view(func() error {
+		newest := int64(-1)
+		if n := len(s.recent.order); n > 0 {
+			newest = s.recent.order[n-1].key.Placed
+		}
+		for _, g := range s.segments {
+			newest = max(newest, g.Greatest.Placed)
+		}
+		if newest >= 0 {
+			at = timestamp(newest)
 		}
 		return nil
 	})
@@ -81,17 +85,21 @@ func (s *Store) newest() (at *timestamppb.Timestamp) {
 func (s *Store) note(cluster string, gap *nusav1.TaskGap) error {
 	return s.update(func(b *batch) error {
 		b.at.Cluster, b.at.Event = cluster, gap.GetNext()-1
-		if nothing(gap) {
-			return nil
-		}
-		b.at.Gaps = append(b.at.Gaps, gap)
-		if n := len(b.at.Gaps); n > maxGaps {
-			first, second := b.at.Gaps[0], b.at.Gaps[1]
-			first.To, first.Next, first.Missed = second.To, second.Next, 0
-			b.at.Gaps = append(b.at.Gaps[:1], b.at.Gaps[2:]...)
+		if !nothing(gap) {
+			addGap(b.at, gap)
 		}
 		return nil
 	})
+}
+
+// addGap adds a gap. Of too many, the oldest two become one.
+func addGap(at *nusav1.CopyTasksResponse, gap *nusav1.TaskGap) {
+	at.Gaps = append(at.Gaps, gap)
+	if len(at.Gaps) > maxGaps {
+		first, second := at.Gaps[0], at.Gaps[1]
+		first.To, first.Next, first.Missed = second.To, max(first.Next, second.Next), 0
+		at.Gaps = append(at.Gaps[:1], at.Gaps[2:]...)
+	}
 }
 
 // present completes the history after a gap: records of allocations that the log's state has get their
@@ -133,53 +141,42 @@ func (b *batch) present(from source, a *state.Alloc) error {
 		return err
 	}
 	if have == nil {
-		have, _ = b.add(from.begin(&state.Event{
+		if err := b.begin(from, id, 0, &state.Event{
 			Kind: state.EventInstanceRunning, UnixNano: a.CreatedUnixNano, ID: a.ID, Namespace: a.Namespace, Job: a.Job, Local: a.Local,
 			Group: a.Group, Index: a.Index, Version: a.JobVersion, Node: a.NodeName,
-		}))
-		have.rec.Task.State, have.rec.Task.Message = nusav1.AllocState_ALLOC_STATE_PENDING, cut(a.PlacedBecause)
+		}, nil); err != nil {
+			return err
+		}
+		have = b.recent.byID[id]
 	}
-	from.present(have.rec, a)
-	have.changed = true
+	if x, changed := from.present(have, a); changed {
+		return b.add(from, have, 0, &x)
+	}
 	return nil
 }
 
 // endGone ends the records without an end whose allocation the log's state does not have.
 func (s *Store) endGone(view *state.View, gap *nusav1.TaskGap) error {
-	var gone [][taskpage.IDBytes]byte
-	collect := func(t term) error {
-		return s.view(func(tx *bolt.Tx) error {
-			c, prefix := tx.Bucket(termsBucket).Cursor(), t[:]
-			for k, _ := c.Seek(prefix); len(k) == len(t)+taskpage.Size && term(k[:len(t)]) == t; k, _ = c.Next() {
-				key, _ := taskpage.Decode(k[len(t):])
-				if _, ok := view.Alloc(taskpage.FormatID(key.ID[:])); !ok {
-					gone = append(gone, key.ID)
+	var gone []*entry
+	if err := s.view(func() error {
+		for _, e := range s.recent.order {
+			if e.ended == 0 {
+				if _, ok := view.Alloc(taskpage.FormatID(e.key.ID[:])); !ok {
+					gone = append(gone, e)
 				}
 			}
-			return nil
-		})
-	}
-	for _, st := range []state.AllocState{state.Pending, state.Starting, state.Running} {
-		if err := collect(stateTerm(nusav1.AllocState(st))); err != nil {
-			return err
 		}
+		return nil
+	}); err != nil {
+		return err
 	}
-	for len(gone) > 0 {
-		part := gone[:min(len(gone), presentAtOnce)]
-		gone = gone[len(part):]
+	for part := range slices.Chunk(gone, presentAtOnce) {
 		if err := s.update(func(b *batch) error {
-			for _, id := range part {
-				e, err := b.entry(id)
-				if err != nil {
-					return fmt.Errorf("end %x: %w", id, err)
+			for _, e := range part {
+				x := change{time: max(gap.GetTo().AsTime().UnixNano(), e.last+1), message: "the end was missed: " + gap.GetWhy()}
+				if err := b.add(source{view: view}, b.recent.byID[e.key.ID], 0, &x); err != nil {
+					return err
 				}
-				if e == nil {
-					continue // an index entry without a record: lists leave such an entry out, too
-				}
-				c := &nusav1.TaskChange{Time: proto.CloneOf(gap.GetTo()), Message: "the end was missed: " + gap.GetWhy()}
-				addChange(e.rec.Task, c)
-				e.rec.Task.State, e.rec.Task.Message, e.rec.Task.Reason, e.rec.Task.Ended = c.State, c.Message, 0, c.Time
-				e.changed = true
 			}
 			return nil
 		}); err != nil {

@@ -2,129 +2,159 @@ package tasks
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
-
-	bolt "go.etcd.io/bbolt"
 
 	"github.com/nusa-scheduler/nusa/internal/taskpage"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// maxSteps bounds the index entries that one page reads. A record counts like recordSteps entries.
+// maxSteps bounds what one page reads. A record counts recordSteps, and so do 16 times as many entries in memory.
 const (
-	maxSteps    = 6_000
+	maxSteps    = 4_000
 	recordSteps = 4
 )
 
 // list returns the newest records below a key that belong to an answer, at most limit. It reads at most
-// steps entries. A nil key: from the newest one.
+// steps. A nil key: from the newest one.
 func (s *Store) list(q query, below *taskpage.Key, limit, steps int) (taskpage.Page[*nusav1.TaskRecord], error) {
 	var out taskpage.Page[*nusav1.TaskRecord]
-	err := s.view(func(tx *bolt.Tx) error {
-		at := taskpage.Key{Placed: -1} // the greatest time
-		for i := range at.ID {
-			at.ID[i] = 0xff
-		}
-		if t := q.GetUntil(); t != nil {
-			at = taskpage.Key{Placed: max(t.AsTime().UnixNano(), 0)}
-		}
-		if below != nil && below.Compare(at) < 0 {
-			at = *below
-		}
-		least := taskpage.Key{}
-		if t := q.GetSince(); t != nil {
-			least.Placed = max(t.AsTime().UnixNano(), 0)
-		}
-		c := newCandidates(tx, q.terms())
-		for {
-			k, ok := c.below(at, &steps)
-			if !ok || k.Compare(least) < 0 {
-				return nil
-			}
-			if len(out.Items) == limit || steps <= 0 {
-				next := k.Next() // everything from there on was read
-				out.Next = &next
-				return nil
-			}
-			at = k
-			steps -= recordSteps
-			stored := tx.Bucket(tasksBucket).Get(raw(k))
-			if stored == nil {
-				continue // an index entry without a record
-			}
-			rec, err := decode(stored)
-			if err != nil {
-				return err
-			}
+	at := latestKey()
+	if t := q.GetUntil(); t != nil {
+		at = taskpage.Key{Placed: max(t.AsTime().UnixNano(), 0)}
+	}
+	if below != nil && below.Compare(at) < 0 {
+		at = *below
+	}
+	least := taskpage.Key{}
+	if t := q.GetSince(); t != nil {
+		least.Placed = max(t.AsTime().UnixNano(), 0)
+	}
+	err := s.view(func() (err error) {
+		of := &selection{terms: q.terms(), states: q.GetStates()}
+		out.Next, err = s.scan(of, at, least, &steps, func(rec *nusav1.StoredTask) bool {
 			if q.wants(rec.Task) {
 				out.Items = append(out.Items, rec.Task)
 			}
-		}
+			return len(out.Items) < limit
+		})
+		return err
 	})
 	return out, err
 }
 
-func raw(k taskpage.Key) []byte { return k.Append(nil) }
-
-// candidates yields the keys that have all terms of a request, the greatest first. The entries of each
-// term are sorted by key, so a cursor of one term lets the others skip.
-type candidates struct {
-	cursors []*bolt.Cursor
-	terms   [][]byte
+// latestKey is above the keys of all records.
+func latestKey() taskpage.Key {
+	k := taskpage.Key{Placed: -1} // the greatest time
+	for i := range k.ID {
+		k.ID[i] = 0xff
+	}
+	return k
 }
 
-func newCandidates(tx *bolt.Tx, terms []term) *candidates {
-	c := &candidates{}
-	for _, t := range terms {
-		c.cursors, c.terms = append(c.cursors, tx.Bucket(termsBucket).Cursor()), append(c.terms, t[:])
-	}
-	if len(terms) == 0 {
-		c.cursors, c.terms = []*bolt.Cursor{tx.Bucket(tasksBucket).Cursor()}, [][]byte{nil}
-	}
-	return c
+// cursor yields the records of a file that may belong to an answer.
+type cursor interface {
+	// seek moves to the greatest key below another one. If it has read enough, found is false, and k is a key
+	// down to which there is none. more is false at the end.
+	seek(below taskpage.Key, steps *int) (k taskpage.Key, found, more bool, err error)
+	record() (*nusav1.StoredTask, error)
 }
 
-// below returns the greatest key below at that has all terms. It returns false if there is none. It takes
-// one of steps for each entry that it reads. When none is left, it returns a key that has some of the
-// terms: no key between it and at has all.
-func (c *candidates) below(at taskpage.Key, steps *int) (k taskpage.Key, ok bool) {
-	k, ok = c.before(0, raw(at), false)
-	for i := 0; ok && i < len(c.cursors); i++ {
-		*steps--
-		if *steps < 0 {
-			return k, true
-		}
-		has, found := c.before(i, raw(k), true)
-		if !found {
-			return k, false
-		}
-		if has != k {
-			k, i = has, -1 // begin again with the lower key
-		}
-	}
-	return k, ok
+// place is where a cursor is.
+type place struct {
+	cursor
+	of *segment // nil: the journal
+	// below is above the keys of the records that are left. If found, the next one has the key.
+	below, key taskpage.Key
+	found      bool
 }
 
-// before returns the greatest key of a term that is below at, or at itself if equal is set.
-func (c *candidates) before(i int, at []byte, equal bool) (taskpage.Key, bool) {
-	prefix := c.terms[i]
-	want := append(bytes.Clone(prefix), at...)
-	k, _ := c.cursors[i].Seek(want)
-	if k == nil {
-		k, _ = c.cursors[i].Last()
-		if k != nil && bytes.Compare(k, want) >= 0 {
-			k, _ = c.cursors[i].Prev()
+// advance moves to the greatest key below another one. It returns false at the end.
+func (p *place) advance(below taskpage.Key, steps *int) (bool, error) {
+	k, found, more, err := p.seek(below, steps)
+	p.key, p.found, p.below = k, found, k
+	if found {
+		p.below = k.Next()
+	}
+	return more, err
+}
+
+// places returns a place for each file that has records from least to below at.
+func (s *Store) places(of *selection, at, least taskpage.Key) []*place {
+	out := []*place{{cursor: &recentCursor{r: s.recent, j: s.journal, of: of}, below: at}}
+	for _, g := range s.segments {
+		if g.Least.Compare(at) >= 0 || g.Greatest.Compare(least) < 0 || g.LastEvent < of.from {
+			continue
 		}
-	} else if !equal || !bytes.Equal(k, want) {
-		k, _ = c.cursors[i].Prev()
+		p := &place{cursor: &segmentCursor{g: g, of: of}, of: g, below: at}
+		if above := g.Greatest.Next(); above.Compare(at) < 0 {
+			p.below = above
+		}
+		out = append(out, p)
 	}
-	if k == nil || !bytes.HasPrefix(k, prefix) {
-		return taskpage.Key{}, false
+	return out
+}
+
+// scan calls visit for the records below at, down to least, the greatest key first, until visit returns false
+// or no steps are left. It returns the key to go on below, or nil at the end.
+func (s *Store) scan(of *selection, at, least taskpage.Key, steps *int, visit func(*nusav1.StoredTask) bool) (*taskpage.Key, error) {
+	places, more := s.places(of, at, least), true
+	for len(places) > 0 {
+		best := 0
+		for i, p := range places {
+			if p.below.Compare(places[best].below) > 0 {
+				best = i
+			}
+		}
+		p := places[best]
+		if p.below.Compare(least) <= 0 {
+			return nil, nil
+		}
+		if (!more || *steps <= 0) && p.below.Compare(at) < 0 {
+			return &p.below, nil
+		}
+		from := p.below
+		if p.found {
+			*steps -= recordSteps
+			from = p.key
+			rec, err := s.latest(p)
+			if err != nil {
+				return nil, err
+			}
+			if rec != nil {
+				more = visit(rec)
+			}
+		}
+		left, err := p.advance(from, steps)
+		if err != nil {
+			return nil, s.blame(p.of, err)
+		}
+		if !left {
+			places = slices.Delete(places, best, best+1)
+		}
 	}
-	return taskpage.Decode(k[len(prefix):])
+	return nil, nil
+}
+
+// latest returns the record at a place. It returns nil if a newer file has a copy.
+func (s *Store) latest(p *place) (*nusav1.StoredTask, error) {
+	if p.of != nil && s.recent.again > 0 && s.recent.byID[p.key.ID] != nil {
+		return nil, nil
+	}
+	for _, g := range slices.Backward(s.segments) {
+		if p.of == nil || g == p.of {
+			break
+		}
+		if g.Again > 0 && g.filter.may(p.key.ID) {
+			if rec, err := g.find(p.key.ID); rec != nil || err != nil {
+				return nil, s.blame(g, err)
+			}
+		}
+	}
+	rec, err := p.record()
+	return rec, s.blame(p.of, err)
 }
 
 // errAmbiguous says that several records match.
@@ -135,42 +165,62 @@ func (e errAmbiguous) Error() string {
 }
 
 // find returns the record whose id begins with a prefix. It returns nil if there is none.
-func (s *Store) find(prefix string) (*nusav1.StoredTask, error) {
+func (s *Store) find(prefix string) (found *nusav1.StoredTask, err error) {
 	prefix = strings.ToLower(prefix)
+	err = s.view(func() error {
+		if id, ok := taskpage.ParseID(prefix); ok {
+			found, err = s.get(id)
+			return err
+		}
+		ids, err := s.withPrefix(prefix)
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		if len(ids) > 1 {
+			return errAmbiguous{taskpage.FormatID(ids[0][:]), taskpage.FormatID(ids[1][:])}
+		}
+		found, err = s.get(ids[0])
+		return err
+	})
+	return found, err
+}
+
+// get returns the record with an id, or nil.
+func (s *Store) get(id [taskpage.IDBytes]byte) (*nusav1.StoredTask, error) {
+	if e := s.recent.byID[id]; e != nil {
+		return s.load(e)
+	}
+	return s.sealed(id)
+}
+
+// withPrefix returns ids that begin with a prefix, at most two.
+func (s *Store) withPrefix(prefix string) (ids [][taskpage.IDBytes]byte, err error) {
 	digits := strings.ReplaceAll(prefix, "-", "")
-	seek, err := hex.DecodeString(digits[:len(digits)&^1])
+	whole, err := hex.DecodeString(digits[:len(digits)&^1])
 	if err != nil {
 		return nil, nil // such an id does not exist
 	}
-	if len(digits)%2 == 1 { // half a byte
-		half, err := hex.DecodeString(digits[len(digits)-1:] + "0")
-		if err != nil {
-			return nil, nil
+	see := func(id [taskpage.IDBytes]byte) bool {
+		if !bytes.HasPrefix(id[:], whole) {
+			return false
 		}
-		seek = append(seek, half...)
+		if strings.HasPrefix(taskpage.FormatID(id[:]), prefix) && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+		return len(ids) < 2
 	}
-	var found *nusav1.StoredTask
-	err = s.view(func(tx *bolt.Tx) error {
-		c := tx.Bucket(idsBucket).Cursor()
-		for k, at := c.Seek(seek); k != nil; k, at = c.Next() {
-			if len(k) != taskpage.IDBytes || len(at) != 8 {
-				return errDamaged
-			}
-			id := taskpage.FormatID(k)
-			if !strings.HasPrefix(id, prefix) {
-				return nil
-			}
-			if found != nil {
-				first := found.Task.GetId()
-				found = nil
-				return errAmbiguous{first, id}
-			}
-			key := taskpage.Key{Placed: int64(binary.BigEndian.Uint64(at)), ID: [taskpage.IDBytes]byte(k)}
-			if found, err = decode(tx.Bucket(tasksBucket).Get(raw(key))); err != nil {
-				return err
-			}
+	for _, e := range s.recent.order {
+		if len(ids) < 2 {
+			see(e.key.ID)
 		}
-		return nil
-	})
-	return found, err
+	}
+	for _, g := range s.segments {
+		if len(ids) == 2 {
+			break
+		}
+		if err := g.withID(whole, see); err != nil {
+			return nil, s.blame(g, err)
+		}
+	}
+	return ids, nil
 }

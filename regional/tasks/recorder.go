@@ -2,7 +2,6 @@ package tasks
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -23,8 +22,8 @@ const (
 	retryEvery = 10 * time.Second
 	// syncFor bounds how long a reader waits for the events before its request.
 	syncFor = 2 * time.Second
-	// cachedLabels bounds the versions of jobs whose labels a recorder remembers.
-	cachedLabels = 1024
+	// cachedVersions bounds the versions of jobs whose labels a recorder remembers.
+	cachedVersions = 1024
 )
 
 // Log is the committed state: *raftlog.FSM.
@@ -41,9 +40,10 @@ type Recorder struct {
 	Store  *Store
 	Logger *slog.Logger
 
+	now    func() time.Time // for tests; nil: time.Now
 	tail   tail
 	nudge  notify.Signal
-	labels map[versionKey]map[string]string
+	abouts map[versionKey]*about
 }
 
 type versionKey struct {
@@ -58,7 +58,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	defer r.Store.close("this server stops", false)
+	defer r.Store.close("this server stops")
 	for ctx.Err() == nil {
 		err := r.Store.open()
 		if err == nil {
@@ -68,7 +68,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 			return nil
 		}
 		r.Logger.Warn("the history of tasks cannot be written, and is tried again soon", "error", err, "pause", retryEvery)
-		r.Store.close(err.Error(), errors.Is(err, errDamaged))
+		r.Store.close(err.Error())
 		pause(ctx, retryEvery)
 	}
 	return nil
@@ -114,7 +114,7 @@ func (r *Recorder) follow(ctx context.Context) error {
 		case <-changed:
 		case <-nudged:
 		case <-trim.C:
-			if err := r.trim(ctx); err != nil {
+			if err := r.Store.trim(r.clock()); err != nil {
 				return err
 			}
 		case <-ctx.Done():
@@ -131,7 +131,7 @@ func (r *Recorder) write(ctx context.Context) (written int, err error) {
 		if cluster == "" {
 			return written, nil // the region has no log yet
 		}
-		from := source{view, r.Region, r.labelsOf}
+		from := source{view, r.Region, r.aboutOf}
 		at := r.Store.position()
 		var events []numbered
 		if at.GetCluster() == cluster {
@@ -150,13 +150,20 @@ func (r *Recorder) write(ctx context.Context) (written int, err error) {
 			return written, err
 		}
 		written += len(events)
-		if r.Store.overCount() >= batchEvents {
-			if err := r.trim(ctx); err != nil {
+		if now := r.clock(); r.Store.due(now) {
+			if err := r.Store.trim(now); err != nil {
 				return written, err
 			}
 		}
 	}
 	return written, nil
+}
+
+func (r *Recorder) clock() time.Time {
+	if r.now != nil {
+		return r.now()
+	}
+	return time.Now()
 }
 
 // fromLog returns the next events that the log has. If some are missing before them, it notes the gap.
@@ -186,16 +193,6 @@ func (r *Recorder) bridge(from source, gap *nusav1.TaskGap) error {
 	return r.Store.note(from.view.Cluster().ID, gap)
 }
 
-func (r *Recorder) trim(ctx context.Context) error {
-	for ctx.Err() == nil {
-		more, err := r.Store.trim(time.Now())
-		if err != nil || !more {
-			return err
-		}
-	}
-	return nil
-}
-
 // Sync waits until the history has the events that the log has now, at most for syncFor.
 func (r *Recorder) Sync(ctx context.Context) {
 	want := r.Log.View().Events().Last()
@@ -215,23 +212,22 @@ func (r *Recorder) Sync(ctx context.Context) {
 	}
 }
 
-// labelsOf returns the labels of the job of an allocation, in its version.
-func (r *Recorder) labelsOf(view *state.View, a *state.Alloc) map[string]string {
+// aboutOf returns what the records of an allocation's version of a job have in common.
+func (r *Recorder) aboutOf(view *state.View, a *state.Alloc) *about {
+	name := wire.JobName(a.Job, a.Local, r.Region)
 	job, ok := view.Job(a.Key().JobKey(), a.JobVersion)
 	if !ok {
-		return nil
+		return newAbout(a.Namespace, name, nil)
 	}
 	key := versionKey{job.Key, job.Version, job.CreateIndex}
-	if have, ok := r.labels[key]; ok {
+	if have, ok := r.abouts[key]; ok {
 		return have
 	}
-	labels, err := wire.EncodedLabels(job.Spec)
-	if err != nil {
-		return nil
+	labels, _ := wire.EncodedLabels(job.Spec) // a spec that cannot be read has none
+	if r.abouts == nil || len(r.abouts) >= cachedVersions {
+		r.abouts = map[versionKey]*about{}
 	}
-	if r.labels == nil || len(r.labels) >= cachedLabels {
-		r.labels = map[versionKey]map[string]string{}
-	}
-	r.labels[key] = labels
-	return labels
+	out := newAbout(a.Namespace, name, labels)
+	r.abouts[key] = out
+	return out
 }

@@ -129,6 +129,9 @@ func (s *Service) Get(ctx context.Context, req *nusav1.GetTaskRequest) (*nusav1.
 	if err := call.Find(rec.GetNamespace(), "", rec.GetId(), func() error { return rpcerr.NotFound(rpcerr.KindAlloc, prefix, call.Missing(prefix)) }); err != nil {
 		return nil, err
 	}
+	if a, ok := s.Recorder.Log.View().Alloc(rec.GetId()); ok && rec.GetEnded() == nil {
+		source{}.complete(rec, a)
+	}
 	out := &nusav1.TaskHistory{Task: rec, Gaps: overlapping(s.Recorder.Store.position().GetGaps(), rec)}
 	rec.Incomplete = len(out.Gaps) > 0
 	out.Attempts, err = s.attempts(rec)

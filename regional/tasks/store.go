@@ -1,16 +1,15 @@
 package tasks
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -28,12 +27,12 @@ const (
 	DefaultBytes = 2 << 30
 )
 
-// Limits bound a history. The records that ended first are removed first. Records of allocations that
-// have not ended are removed only by Count and Bytes, when no other is left.
+// Limits bound a history. The records that ended first are removed first, a segment at once. Records of
+// allocations that have not ended are removed only by Count and Bytes, when no other is left.
 type Limits struct {
 	Count int64
 	Age   time.Duration // counts from the end of an allocation
-	Bytes int64         // of the file, without its free pages
+	Bytes int64         // of the files
 }
 
 // Filled returns the limits with the defaults for those that are 0.
@@ -64,21 +63,27 @@ func (l Limits) Check() error {
 	return nil
 }
 
-// Store is the history of a server. It is safe for concurrent use.
+// Store is the history of a server: a folder with segments, the oldest first, and a journal. The journal has the
+// records of all allocations that run, and of those that ended last. It is safe for concurrent use.
 type Store struct {
-	path   string
-	noSync bool // for tests
+	folder
 	limits Limits
-	log    *slog.Logger
-	mu     sync.RWMutex
-	db     *file  // nil while no file is open
-	why    string // why no file is open
-	at     *nusav1.CopyTasksResponse
-	count  int64
-	// damaged: a reader found a damaged page. The next write ends with that error.
-	damaged atomic.Bool
-	// writing is held during a write.
+	// writing is held during a write. Only its holder changes what mu protects.
 	writing sync.Mutex
+	mu      sync.RWMutex
+	why     string   // why nothing is open
+	journal *journal // nil while nothing is open
+	recent  *recent
+	// sequence is in the name of the journal: see journalName.
+	sequence uint64
+	segments []*segment
+	at       *nusav1.CopyTasksResponse // event, gaps and cluster
+	// carried are the bytes with which the journal began, at the time rotated.
+	carried int64
+	rotated time.Time
+	// broken: a write failed, or a reader found damage in the journal. The next write ends with an error.
+	broken atomic.Bool
+	enc    encoder
 	// moved tells about each write.
 	moved notify.Signal
 }
@@ -89,38 +94,18 @@ func NewStore(path string, limits Limits, log *slog.Logger) *Store {
 	if path == "" {
 		why = "this server has no disk, and so no history of tasks"
 	}
-	return &Store{path: path, limits: limits.Filled(), log: log, why: why, at: &nusav1.CopyTasksResponse{}}
+	return &Store{folder: folder{path: path, log: log}, limits: limits.Filled(), why: why, at: &nusav1.CopyTasksResponse{}}
 }
-
-// The keys of the meta bucket.
-var (
-	metaAt    = []byte("at")    // CopyTasksResponse: event, gaps and cluster
-	metaCount = []byte("count") // number of records
-)
 
 // errClosed is the error of a store without an open file.
 var errClosed = errors.New("no file is open")
 
-// open opens the file, or sets a damaged one aside and begins a new one.
+// open opens the files. It sets damaged ones aside, and notes a gap for each.
 func (s *Store) open() error {
-	db, err := openFile(s.path, s.noSync)
-	if errors.Is(err, errDamaged) {
-		s.log.Error("the history of tasks is damaged, a new one begins", "file", s.path, "aside", s.path+".damaged", "error", err)
-		if err = setAside(s.path); err == nil {
-			db, err = openFile(s.path, s.noSync)
-		}
-	}
-	at, count := &nusav1.CopyTasksResponse{}, int64(0)
-	if err == nil {
-		err = guard(func() error {
-			return db.View(func(tx *bolt.Tx) error {
-				meta := tx.Bucket(metaBucket)
-				if raw := meta.Get(metaCount); len(raw) == 8 {
-					count = int64(binary.BigEndian.Uint64(raw))
-				}
-				return proto.Unmarshal(meta.Get(metaAt), at)
-			})
-		})
+	var o opened
+	err := s.openFiles(&o)
+	if err != nil {
+		o.close()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,41 +113,66 @@ func (s *Store) open() error {
 		s.why = err.Error()
 		return err
 	}
-	s.damaged.Store(false)
-	s.db, s.at, s.count, s.why = db, at, count, ""
+	s.broken.Store(false)
+	s.journal, s.recent, s.sequence, s.segments, s.why = o.journal, o.recent, o.sequence, o.segments, ""
+	s.carried, s.rotated = 0, time.Time{}
+	s.at = o.at
+	for _, g := range o.gaps {
+		s.at = proto.CloneOf(s.at)
+		addGap(s.at, g)
+	}
 	return nil
 }
 
-// close closes the file. damaged sets it aside, so that the next open begins a new one.
-func (s *Store) close(why string, damaged bool) {
+// close closes the files.
+func (s *Store) close(why string) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.why = why
-	if s.db == nil {
+	if s.journal == nil {
 		return
 	}
-	db := s.db
-	s.db = nil
-	if err := db.close(); err != nil {
+	err := s.journal.f.Close()
+	for _, g := range s.segments {
+		err = errors.Join(err, g.f.Close())
+	}
+	if err != nil {
 		s.log.Warn("close the history of tasks", "error", err)
 	}
-	if damaged {
-		if err := setAside(s.path); err != nil {
-			s.log.Error("set the history of tasks aside", "error", err)
-		}
-	}
+	s.journal, s.recent, s.segments = nil, nil, nil
 }
 
-// view reads the file.
-func (s *Store) view(f func(*bolt.Tx) error) error {
+// view reads the history.
+func (s *Store) view(f func() error) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if s.db == nil {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	return f()
+}
+
+func (s *Store) usable() error {
+	if s.journal == nil {
 		return fmt.Errorf("%w: %s", errClosed, s.why)
 	}
-	err := guard(func() error { return s.db.View(f) })
-	if errors.Is(err, errDamaged) {
-		s.damaged.Store(true)
+	if s.broken.Load() {
+		return fmt.Errorf("%w: the journal must be opened again", errDamaged)
+	}
+	return nil
+}
+
+// blame notes where damage was found: in a segment, or in the journal if g is nil.
+func (s *Store) blame(g *segment, err error) error {
+	switch {
+	case !errors.Is(err, errDamaged):
+	case g != nil:
+		g.damaged.Store(true)
+		return fmt.Errorf("%s: %w", filepath.Base(g.path), err)
+	default:
+		s.broken.Store(true)
 	}
 	return err
 }
@@ -177,7 +187,7 @@ func (s *Store) position() *nusav1.CopyTasksResponse {
 func (s *Store) isOpen() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.db != nil
+	return s.usable() == nil
 }
 
 // Retention says what the history contains.
@@ -185,24 +195,42 @@ func (s *Store) Retention(region string) (*nusav1.TaskRetention, error) {
 	out := &nusav1.TaskRetention{
 		Region: region, Age: durationpb.New(s.limits.Age), Most: s.limits.Count, MostBytes: s.limits.Bytes,
 	}
-	err := s.view(func(tx *bolt.Tx) error {
-		out.Count, out.Bytes, out.Gaps = s.count, used(s.db, tx), slices.Clone(s.at.GetGaps())
-		if k, ok := firstKey(tx); ok {
-			out.Oldest = timestamp(k.Placed)
+	err := s.view(func() error {
+		out.Count, out.Bytes, out.Gaps = s.count(), s.bytes(), slices.Clone(s.at.GetGaps())
+		var oldest *taskpage.Key
+		see := func(k taskpage.Key) {
+			if oldest == nil || k.Compare(*oldest) < 0 {
+				oldest = &k
+			}
+		}
+		for _, g := range s.segments {
+			see(g.Least)
+		}
+		if len(s.recent.order) > 0 {
+			see(s.recent.order[0].key)
+		}
+		if oldest != nil {
+			out.Oldest = timestamp(oldest.Placed)
 		}
 		return nil
 	})
 	return out, err
 }
 
-func firstKey(tx *bolt.Tx) (taskpage.Key, bool) {
-	k, _ := tx.Bucket(tasksBucket).Cursor().First()
-	return taskpage.Decode(k)
+// count returns the number of records. The caller holds mu.
+func (s *Store) count() int64 {
+	n := len(s.recent.order) - s.recent.again
+	for _, g := range s.segments {
+		n += int(g.Records) - int(g.Again)
+	}
+	return int64(max(n, 0))
 }
 
-// used returns about how many bytes of the file are in use. It uses the transaction of its caller: bbolt blocks
-// for ever if a reader begins a second one while a writer waits for the first, in order to map a larger file.
-func used(db *file, tx *bolt.Tx) int64 {
-	st := db.Stats()
-	return max(0, tx.Size()-int64(st.FreePageN+st.PendingPageN)*int64(db.Info().PageSize))
+// bytes returns the size of the files. The caller holds mu.
+func (s *Store) bytes() int64 {
+	n := s.journal.size
+	for _, g := range s.segments {
+		n += g.bytes
+	}
+	return n
 }

@@ -11,8 +11,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// term is the hash of a value by which records are found. An index entry is a term and a key. Records
-// with an equal term by chance do no harm: a reader compares the record with the request.
+// term is the hash of a value by which records are found. Records with an equal term by chance do no harm: a
+// reader compares the record with the request.
 type term [8]byte
 
 func termOf(kind byte, parts ...string) (t term) {
@@ -26,19 +26,8 @@ func termOf(kind byte, parts ...string) (t term) {
 	return t
 }
 
-// stateTerm is the only term of a record that changes.
+// stateTerm is the term of the latest state.
 func stateTerm(s nusav1.AllocState) term { return termOf('s', s.String()) }
-
-// fixedTerms returns the terms of a record that never change.
-func fixedTerms(rec *nusav1.TaskRecord) []term {
-	out := []term{
-		termOf('m', rec.GetNamespace()), termOf('j', rec.GetNamespace(), rec.GetJob()), termOf('n', rec.GetNode()), termOf('n', rec.GetNodeId()),
-	}
-	for _, k := range slices.Sorted(maps.Keys(rec.GetLabels())) {
-		out = append(out, termOf('l', k, rec.GetLabels()[k]))
-	}
-	return out
-}
 
 // keyOf returns the key of a record, whose id is a UUID.
 func keyOf(rec *nusav1.TaskRecord) (taskpage.Key, bool) {
@@ -67,7 +56,7 @@ func newQuery(req *nusav1.ListTasksRequest, region string, allowed func(string) 
 	return q
 }
 
-// terms returns the terms that every record of the answer has.
+// terms returns the terms that every record of the answer has, besides its state.
 func (q query) terms() (out []term) {
 	switch {
 	case q.job != "":
@@ -80,9 +69,6 @@ func (q query) terms() (out []term) {
 	}
 	for _, k := range slices.Sorted(maps.Keys(q.GetLabels())) {
 		out = append(out, termOf('l', k, q.GetLabels()[k]))
-	}
-	if len(q.GetStates()) == 1 {
-		out = append(out, stateTerm(q.GetStates()[0]))
 	}
 	return out
 }

@@ -152,15 +152,17 @@ func (w *world) fast(n int) {
 	}
 }
 
+func (w *world) clock() time.Time { return time.Unix(0, w.now) }
+
 // newStore returns an open store in a new folder.
 func (w *world) newStore(limits Limits) (*Store, *Recorder) {
-	s := NewStore(filepath.Join(w.t.TempDir(), "tasks.db"), limits, slog.New(slog.DiscardHandler))
+	s := NewStore(filepath.Join(w.t.TempDir(), "tasks"), limits, slog.New(slog.DiscardHandler))
 	s.noSync = true
 	if err := s.open(); err != nil {
 		w.t.Fatal(err)
 	}
-	w.t.Cleanup(func() { s.close("the test ends", false) })
-	return s, &Recorder{Log: w, Region: "sea", Store: s, Logger: s.log}
+	w.t.Cleanup(func() { s.close("the test ends") })
+	return s, &Recorder{Log: w, Region: "sea", Store: s, Logger: s.log, now: w.clock}
 }
 
 // write lets a recorder write what the log has.
@@ -181,8 +183,8 @@ func (w *world) check(s *Store) {
 		}
 		same(w.t, got.Task, want)
 	}
-	if s.count != int64(len(w.want)) {
-		w.t.Fatalf("%d records are counted, want %d", s.count, len(w.want))
+	if n := count(w.t, s); n != len(w.want) {
+		w.t.Fatalf("%d records are counted, want %d", n, len(w.want))
 	}
 }
 
@@ -198,4 +200,14 @@ func same(t testing.TB, got, want *nusav1.TaskRecord) {
 	if !proto.Equal(got, want) {
 		t.Fatalf("%v\nwant\n%v", got, want)
 	}
+}
+
+// count returns the number of records in a store.
+func count(t testing.TB, s *Store) int {
+	t.Helper()
+	keeps, err := s.Retention("sea")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(keeps.GetCount())
 }

@@ -1,12 +1,10 @@
 package tasks
 
 import (
-	"bytes"
-	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 
-	bolt "go.etcd.io/bbolt"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/internal/taskpage"
@@ -14,108 +12,192 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// batch is one transaction that changes records. It writes each record once.
+// maxPieces bounds the pieces of a record. More are written as one.
+const maxPieces = 48
+
+// batch is a write of several pieces, which the disk gets together.
 type batch struct {
-	tx      *bolt.Tx
-	entries map[[taskpage.IDBytes]byte]*entry
-	at      *nusav1.CopyTasksResponse
-	count   int64
+	*Store
+	at *nusav1.CopyTasksResponse
+	// segmented is the latest event that segments may have. The log is read again after damage.
+	segmented uint64
 }
 
-// entry is a record of the batch, and what is stored of it.
-type entry struct {
-	key    taskpage.Key
-	rec    *nusav1.StoredTask
-	stored bool
-	state  nusav1.AllocState
-	ended  int64 // Unix time in nanoseconds; 0: not
-	// fixed are the fixed terms that are stored, if the record may have others now.
-	fixed   []term
-	changed bool
-}
-
-// update runs f in a transaction, and stores what it changed.
+// update runs f, and writes what it added and the position to the journal.
 func (s *Store) update(f func(*batch) error) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	s.mu.RLock()
-	b := &batch{entries: map[[taskpage.IDBytes]byte]*entry{}, at: proto.CloneOf(s.at), count: s.count}
-	var err error
-	switch {
-	case s.db == nil:
-		err = fmt.Errorf("%w: %s", errClosed, s.why)
-	case s.damaged.Load():
-		err = fmt.Errorf("%w: a reader found it", errDamaged)
-	default:
-		err = s.db.write(func(tx *bolt.Tx) error {
-			b.tx = tx
-			if err := f(b); err != nil {
-				return err
-			}
-			return b.flush()
-		})
+	j, err := s.apply(f)
+	if err == nil && !s.noSync {
+		err = j.f.Sync()
 	}
-	s.mu.RUnlock()
 	if err != nil {
+		if !errors.Is(err, errClosed) {
+			s.broken.Store(true) // memory may have what the disk has not
+		}
 		return err
 	}
-	s.mu.Lock()
-	s.at, s.count = b.at, b.count
-	s.mu.Unlock()
 	s.moved.Notify()
 	return nil
 }
 
-// entry returns the record with an id. It returns nil if there is none.
-func (b *batch) entry(id [taskpage.IDBytes]byte) (*entry, error) {
-	if e := b.entries[id]; e != nil {
-		return e, nil
+func (s *Store) apply(f func(*batch) error) (*journal, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(); err != nil {
+		return nil, err
 	}
-	at := b.tx.Bucket(idsBucket).Get(id[:])
-	if at == nil {
-		return nil, nil
+	b := &batch{Store: s, at: proto.CloneOf(s.at)}
+	for _, g := range s.segments {
+		b.segmented = max(b.segmented, g.LastEvent)
 	}
-	key := taskpage.Key{Placed: int64(binary.BigEndian.Uint64(at)), ID: id}
-	raw := b.tx.Bucket(tasksBucket).Get(key.Append(nil))
-	if raw == nil {
-		return nil, fmt.Errorf("%w: %x has no record", errDamaged, id)
+	if err := b.dropDamaged(); err != nil {
+		return nil, err
 	}
-	rec, err := decode(raw)
+	if err := f(b); err != nil {
+		return nil, err
+	}
+	raw, err := proto.Marshal(b.at)
 	if err != nil {
 		return nil, err
 	}
-	e := &entry{key: key, rec: rec, stored: true, state: rec.Task.GetState(), ended: endOf(rec.Task)}
-	b.entries[id] = e
+	s.journal.add(positionFrame, raw)
+	s.recent.sort()
+	s.at = b.at
+	return s.journal, s.journal.flush()
+}
+
+// dropDamaged sets the segments aside in which readers found damage, and notes their gaps.
+func (b *batch) dropDamaged() error {
+	kept := make([]*segment, 0, len(b.segments))
+	for _, g := range b.segments {
+		if !g.damaged.Load() {
+			kept = append(kept, g)
+			continue
+		}
+		addGap(b.at, &nusav1.TaskGap{
+			From: timestamp(g.FirstEnd), To: timestamp(g.LastEnd), First: g.FirstEvent, Next: g.LastEvent + 1, Why: damagedWhy,
+		})
+		if err := errors.Join(g.f.Close(), b.setAside(g.path, errDamaged)); err != nil {
+			return err
+		}
+	}
+	if len(kept) < len(b.segments) {
+		b.segments = kept
+	}
+	return nil
+}
+
+// sealed returns the record with an id that a segment has. It returns nil if none has it.
+func (s *Store) sealed(id [taskpage.IDBytes]byte) (*nusav1.StoredTask, error) {
+	for _, g := range slices.Backward(s.segments) {
+		if rec, err := g.find(id); rec != nil || err != nil {
+			return rec, s.blame(g, err)
+		}
+	}
+	return nil, nil
+}
+
+// entry returns the entry of a record. It adds one for a record of a segment, which is stored again when it
+// changes. It returns nil if there is no record.
+func (b *batch) entry(id [taskpage.IDBytes]byte) (*entry, error) {
+	if e := b.recent.byID[id]; e != nil {
+		return e, nil
+	}
+	rec, err := b.sealed(id)
+	if rec == nil || err != nil {
+		return nil, err
+	}
+	e, ok := newEntry(rec)
+	if !ok {
+		return nil, errDamaged
+	}
+	e.again = true
+	if err := b.whole(e, rec); err != nil {
+		return nil, err
+	}
+	b.recent.add(e)
 	return e, nil
 }
 
-// add makes a record part of the batch.
-func (b *batch) add(rec *nusav1.StoredTask) (*entry, bool) {
-	key, ok := keyOf(rec.Task)
+// load returns the record of an entry.
+func (s *Store) load(e *entry) (*nusav1.StoredTask, error) {
+	raw, err := s.journal.record(e.at)
+	if err != nil {
+		return nil, s.blame(nil, err)
+	}
+	rec, err := decode(raw)
+	return rec, s.blame(nil, err)
+}
+
+// whole writes a record as one piece.
+func (b *batch) whole(e *entry, rec *nusav1.StoredTask) error {
+	raw, err := proto.Marshal(rec)
+	if err == nil {
+		e.at, e.pieces = b.journal.add(firstPiece, raw), 1
+	}
+	return err
+}
+
+// put stores a record as it is. again: a segment has an older copy.
+func (b *batch) put(rec *nusav1.StoredTask, again bool) error {
+	fresh, ok := newEntry(rec)
 	if !ok {
-		return nil, false
+		return fmt.Errorf("a record has the id %q", rec.Task.GetId())
 	}
-	e := &entry{key: key, rec: rec}
-	b.entries[key.ID] = e
-	return e, true
+	if err := b.whole(fresh, rec); err != nil {
+		return err
+	}
+	fresh.again = again
+	if e := b.recent.byID[fresh.key.ID]; e != nil {
+		b.recent.replace(e, fresh)
+	} else {
+		b.recent.add(fresh)
+	}
+	return nil
 }
 
-func decode(raw []byte) (*nusav1.StoredTask, error) {
-	rec := &nusav1.StoredTask{}
-	if err := proto.Unmarshal(raw, rec); err != nil {
-		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+// begin adds the first piece of a record. x may be nil.
+func (b *batch) begin(s source, id [taskpage.IDBytes]byte, number uint64, e *state.Event, x *change) error {
+	out := s.begin(&b.enc, id, e)
+	if x != nil {
+		b.enc.change(x)
+		out.apply(x)
+		if state.AllocState(x.state).Terminal() {
+			if err := b.enc.extra(s.end(e.ID)); err != nil {
+				return err
+			}
+		}
 	}
-	if rec.Task == nil {
-		return nil, fmt.Errorf("%w: an empty record", errDamaged)
-	}
-	return rec, nil
+	out.event, out.pieces = number, 1
+	out.at = b.journal.add(firstPiece, b.enc.piece(number))
+	b.recent.add(out)
+	return nil
 }
 
-func endOf(rec *nusav1.TaskRecord) int64 {
-	if rec.GetEnded() == nil {
-		return 0
+// add adds a change to a record. Event 0: no event of the log says it.
+func (b *batch) add(s source, e *entry, number uint64, x *change) error {
+	if e.pieces >= maxPieces {
+		rec, err := b.load(e)
+		if err != nil {
+			return err
+		}
+		if err := b.whole(e, rec); err != nil {
+			return err
+		}
 	}
-	return max(1, rec.GetEnded().AsTime().UnixNano())
+	b.enc.change(x)
+	if state.AllocState(x.state).Terminal() {
+		if err := b.enc.extra(s.end(taskpage.FormatID(e.key.ID[:]))); err != nil {
+			return err
+		}
+	}
+	before := e.ended
+	e.apply(x)
+	b.recent.changed(before, e)
+	e.event, e.pieces = max(e.event, number), e.pieces+1
+	e.at = b.journal.add(e.at, b.enc.piece(number))
+	return nil
 }
 
 // fold adds an event about an instance.
@@ -124,130 +206,24 @@ func (b *batch) fold(s source, number uint64, e *state.Event) error {
 	if !ok {
 		return nil // no allocation of a region has such an id
 	}
-	have, err := b.entry(id)
-	if err != nil {
-		return err
+	x := changeOf(e)
+	have := b.recent.byID[id]
+	if have == nil && (e.Kind != state.EventInstancePlaced || number <= b.segmented) {
+		var err error
+		if have, err = b.entry(id); err != nil {
+			return err
+		}
 	}
 	if have == nil {
-		have, _ = b.add(s.begin(e))
+		return b.begin(s, id, number, e, &x)
 	}
-	s.fold(have.rec, number, e)
-	have.changed = true
-	return nil
-}
-
-// flush writes the changed records, their terms, and the position.
-func (b *batch) flush() error {
-	list := make([]*entry, 0, len(b.entries))
-	for _, e := range b.entries {
-		if e.changed {
-			list = append(list, e)
-		}
+	if number <= have.event {
+		return nil
 	}
-	slices.SortFunc(list, func(x, y *entry) int { return x.key.Compare(y.key) })
-	var c changes
-	for _, e := range list {
-		if err := b.write(&c, e); err != nil {
-			return err
-		}
+	if state.AllocState(x.state).Terminal() {
+		x.time = max(x.time, have.last) // the clocks of two masters differ
 	}
-	if err := c.apply(b.tx); err != nil {
-		return err
-	}
-	raw, err := proto.Marshal(b.at)
-	if err != nil {
-		return err
-	}
-	meta := b.tx.Bucket(metaBucket)
-	if err := meta.Put(metaAt, raw); err != nil {
-		return err
-	}
-	return meta.Put(metaCount, binary.BigEndian.AppendUint64(nil, uint64(b.count)))
-}
-
-// write adds the changes of a record and its index entries.
-func (b *batch) write(c *changes, e *entry) error {
-	raw, err := proto.Marshal(e.rec)
-	if err != nil {
-		return err
-	}
-	key := e.key.Append(nil)
-	c.tasks.put(key, raw)
-	now := stateTerm(e.rec.Task.GetState())
-	var add []term
-	if !e.stored {
-		b.count++
-		c.ids.put(slices.Clone(e.key.ID[:]), key[:8])
-		add = append(fixedTerms(e.rec.Task), now)
-	} else if e.state != e.rec.Task.GetState() || e.fixed != nil {
-		for _, t := range append(e.fixed, stateTerm(e.state)) {
-			c.terms.delete(termKey(t, key))
-		}
-		add = append(add, now)
-		if e.fixed != nil {
-			add = append(add, fixedTerms(e.rec.Task)...)
-		}
-	}
-	for _, t := range add {
-		c.terms.put(termKey(t, key), nil)
-	}
-	if end := endOf(e.rec.Task); end != e.ended {
-		if e.ended != 0 {
-			c.ends.delete(endKey(e.ended, key))
-		}
-		c.ends.put(endKey(end, key), nil)
-	}
-	return nil
-}
-
-// changes are the changes of a transaction, by bucket.
-type changes struct{ tasks, ids, terms, ends bucketChanges }
-
-// bucketChanges are the changes of one bucket. A leaf of bbolt grows until the commit, and a change moves all
-// entries of the leaf after its own. So the changes are made in an order in which few entries follow.
-type bucketChanges struct {
-	puts    []keyValue
-	deletes [][]byte
-}
-
-type keyValue struct{ key, value []byte }
-
-func (c *bucketChanges) put(key, value []byte) { c.puts = append(c.puts, keyValue{key, value}) }
-func (c *bucketChanges) delete(key []byte)     { c.deletes = append(c.deletes, key) }
-
-func (c *changes) apply(tx *bolt.Tx) error {
-	for _, at := range []struct {
-		name []byte
-		of   *bucketChanges
-	}{{tasksBucket, &c.tasks}, {idsBucket, &c.ids}, {termsBucket, &c.terms}, {endsBucket, &c.ends}} {
-		if err := at.of.apply(tx.Bucket(at.name)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (c *bucketChanges) apply(to *bolt.Bucket) error {
-	slices.SortFunc(c.deletes, func(x, y []byte) int { return bytes.Compare(y, x) })
-	for _, key := range c.deletes {
-		if err := to.Delete(key); err != nil {
-			return err
-		}
-	}
-	slices.SortFunc(c.puts, func(x, y keyValue) int { return bytes.Compare(x.key, y.key) })
-	for _, p := range c.puts {
-		if err := to.Put(p.key, p.value); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// termKey and endKey are the keys of index entries.
-func termKey(t term, key []byte) []byte { return append(t[:len(t):len(t)], key...) }
-
-func endKey(end int64, key []byte) []byte {
-	return append(binary.BigEndian.AppendUint64(nil, uint64(end)), key...)
+	return b.add(s, have, number, &x)
 }
 
 // follow adds events, whose numbers follow the position.
@@ -259,11 +235,6 @@ func (s *Store) follow(from source, events []numbered) error {
 				if err := b.fold(from, n.number, n.event); err != nil {
 					return err
 				}
-			}
-		}
-		for _, e := range b.entries {
-			if e.changed {
-				from.complete(e.rec.Task)
 			}
 		}
 		return nil
