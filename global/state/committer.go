@@ -133,7 +133,7 @@ type Committer struct {
 	// first: see next.
 	submits, others chan commitRequest
 	streams         chan struct{} // has an element for each queued request of a stream
-	last            txSize        // of the latest transaction: the next one is often as large. Only Run uses it
+	empty           *batch        // has the memory of the latest batch. Nil: there is none. Only Run uses it
 	ended           chan struct{} // closed when Run has returned
 }
 
@@ -327,7 +327,7 @@ func (c *Committer) refuseWaiting() {
 // collect returns a batch with the first requests and the waiting ones that fit. rest has the first
 // requests that did not fit.
 func (c *Committer) collect(first []commitRequest) (b *batch, rest []commitRequest) {
-	b = &batch{tx: newTxOf(c.st, c.last), decideMost: math.MaxInt}
+	b = c.emptyBatch()
 	b.tx.ops = c.store.MaxOps() - 1
 	c.st.Lock()
 	defer c.st.Unlock()
@@ -349,8 +349,17 @@ func (c *Committer) collect(first []commitRequest) (b *batch, rest []commitReque
 		b.stored = c.Decide(b.tx)
 	}
 	b.unsealed = b.tx.sealAudit()
-	c.last = sizeOf(b.tx)
 	return b, first
+}
+
+// emptyBatch returns a batch without requests.
+func (c *Committer) emptyBatch() *batch {
+	b := c.empty
+	c.empty = nil
+	if b == nil {
+		return &batch{tx: NewTx(c.st), decideMost: math.MaxInt}
+	}
+	return b
 }
 
 // next returns a waiting request, if any. othersFirst: a submit is returned only if no other request
@@ -391,6 +400,10 @@ func (c *Committer) commitBatch(ctx context.Context, first []commitRequest) (car
 	}
 	if b.carry != nil {
 		rest = append([]commitRequest{*b.carry}, rest...)
+	}
+	if err == nil {
+		clear(b.members)
+		c.empty = &batch{tx: b.tx.again(), members: b.members[:0], decideMost: math.MaxInt}
 	}
 	return rest, err
 }

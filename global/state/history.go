@@ -272,7 +272,7 @@ func Leftover(st *State) (k JobKey, some bool) {
 // ForgetLeftover removes slots of a job that is in the history: as many as fit into a transaction.
 func ForgetLeftover(t *Tx, k JobKey) error {
 	j := t.State.Jobs[k]
-	if _, changed := t.findOf(jobPrefix, k); changed || j == nil || j.Record != nil || len(t.slots[k]) > 0 {
+	if _, changed := t.findOf(jobPrefix, k); changed || j == nil || j.Record != nil || t.slots[k] > 0 {
 		return nil
 	}
 	return t.ChangeSlots(deletions(j, maxDeparting))
@@ -299,7 +299,7 @@ func Depart(t *Tx, k JobKey, now time.Time) error {
 	if j == nil || st.History.Unread() {
 		return nil
 	}
-	if _, changed := t.findOf(jobPrefix, k); changed || len(t.slots[k]) > 0 {
+	if _, changed := t.findOf(jobPrefix, k); changed || t.slots[k] > 0 {
 		return nil
 	}
 	status := ended(j, st.Sight())

@@ -136,14 +136,14 @@ func (t *Tx) Slots(k JobKey, group string) []region.Slot { return t.AppendSlots(
 
 // AppendSlots appends the result of Slots to a list.
 func (t *Tx) AppendSlots(out []region.Slot, k JobKey, group string) []region.Slot {
-	here := t.slots[k]
+	last := t.slots[k]
 	if j := t.State.Jobs[k]; j != nil {
-		out = slices.Grow(out, j.Slots.Len()+len(here))
+		out = slices.Grow(out, j.Slots.Len())
 		for s := range j.Slots.All() {
 			if group != "" && s.Group != group {
 				continue
 			}
-			if len(here) > 0 {
+			if last > 0 {
 				if _, changed := t.find(slotKey(&s)); changed {
 					continue
 				}
@@ -151,12 +151,14 @@ func (t *Tx) AppendSlots(out []region.Slot, k JobKey, group string) []region.Slo
 			out = append(out, s)
 		}
 	}
-	for _, i := range here {
-		ch := &t.changes[i]
+	from := len(out)
+	for ; last > 0; last = t.changes[last-1].before {
+		ch := &t.changes[last-1]
 		if ch.slot != nil && (group == "" || ch.slot.Group == group) {
 			out = append(out, storedSlot(ch.slot, ch.known))
 		}
 	}
+	slices.Reverse(out[from:]) // in the order of the changes
 	return out
 }
 
@@ -199,7 +201,7 @@ func (t *Tx) ChangeSlots(changes []region.Change) error {
 		}
 		if _, again := t.at[ch.key]; !again {
 			k := jobOfSlot(&c.Slot)
-			t.slots[k] = append(t.slots[k], len(t.changes))
+			ch.before, t.slots[k] = t.slots[k], len(t.changes)+1
 		}
 		if err := t.set(ch); err != nil {
 			return err

@@ -34,6 +34,9 @@ type txChange struct {
 	// has another revision, unless unchecked is set.
 	known     int64
 	unchecked bool
+	// before is the position after that of the previous change of a slot of the same job; 0: there is
+	// none. See Tx.slots.
+	before int
 }
 
 // puts reports whether the change stores a record.
@@ -46,8 +49,9 @@ type Tx struct {
 	State   *State
 	changes []txChange
 	at      map[string]int // positions in changes, by key
-	// slots has, by job, the positions of the changes that write or remove slots of the job.
-	slots  map[JobKey][]int
+	// slots has, by job, the position after that of the latest change that writes or removes a slot of
+	// the job. txChange.before leads to the others.
+	slots  map[JobKey]int
 	size   int
 	undo   []txChange // previous versions of overwritten changes
 	undoAt []int      // the positions of undo in changes
@@ -82,19 +86,21 @@ type Tx struct {
 const slotBytes = 1024
 
 // NewTx returns an empty transaction.
-func NewTx(st *State) *Tx { return newTxOf(st, txSize{}) }
+func NewTx(st *State) *Tx {
+	return &Tx{State: st, at: map[string]int{}, slots: map[JobKey]int{}, ops: commitOps}
+}
 
-// txSize is what a transaction has made room for.
-type txSize struct{ changes, slots, events, audit int }
-
-// sizeOf returns the present size of a transaction.
-func sizeOf(t *Tx) txSize { return txSize{len(t.changes), len(t.slots), len(t.events), len(t.audit)} }
-
-// newTxOf returns an empty transaction with room.
-func newTxOf(st *State, n txSize) *Tx {
+// again empties a transaction that is stored, so that its memory serves the next one. The entries for
+// the audit trail are not used again, because others may keep them.
+func (t *Tx) again() *Tx {
+	clear(t.at)
+	clear(t.slots)
+	clear(t.changes)
+	clear(t.events)
+	clear(t.Scratch)
 	return &Tx{
-		State: st, at: make(map[string]int, n.changes), slots: make(map[JobKey][]int, n.slots), ops: commitOps,
-		changes: make([]txChange, 0, n.changes), events: make([]eventlog.Draft, 0, n.events), audit: make([]audit.Entry, 0, n.audit),
+		State: t.State, at: t.at, slots: t.slots, ops: commitOps, changes: t.changes[:0], events: t.events[:0],
+		audit: make([]audit.Entry, 0, len(t.audit)), Scratch: t.Scratch[:0],
 	}
 }
 
@@ -109,11 +115,14 @@ func (t *Tx) rollback(mark int) {
 	for i := len(t.undo) - 1; i >= 0; i-- {
 		t.changes[t.undoAt[i]] = t.undo[i]
 	}
-	for _, ch := range t.changes[mark:] {
+	for i := len(t.changes) - 1; i >= mark; i-- {
+		ch := &t.changes[i]
 		delete(t.at, ch.key)
-	}
-	for k, at := range t.slots {
-		t.slots[k] = slices.DeleteFunc(at, func(i int) bool { return i >= mark })
+		if strings.HasPrefix(ch.key, slotPrefix) {
+			k := jobOfKey(ch.key, slotPrefix)
+			k.Name, _, _ = strings.Cut(k.Name, "/")
+			t.slots[k] = ch.before
+		}
 	}
 	t.changes, t.expected, t.fresh = t.changes[:mark], t.expected[:t.expectedAt], t.fresh[:t.freshAt]
 	t.size, t.room, t.events = 0, t.roomAt, t.events[:t.eventsAt]
@@ -313,7 +322,7 @@ func (t *Tx) set(ch txChange) error {
 	}
 	t.size += len(ch.key) + len(ch.value) + 64
 	if i, ok := t.at[ch.key]; ok {
-		ch.known = t.changes[i].known
+		ch.known, ch.before = t.changes[i].known, t.changes[i].before
 		t.undo, t.undoAt = append(t.undo, t.changes[i]), append(t.undoAt, i)
 		t.changes[i] = ch
 		return nil
