@@ -7,6 +7,8 @@
 // settings and with fsync. They do what each global tier must do for a job:
 //
 //   - They receive the submit, store the job with its slots, and then answer.
+//   - They store who submitted it in the audit log, and what has changed in the log of events,
+//     in the transaction of the change. Nobody may learn of a change that these logs lack.
 //   - They send each slot to a region, over the stream that the region has opened.
 //   - They receive the region's answer, store the accepted slot, and send it back.
 //   - They receive that the instances run, and send it to the watches of the job.
@@ -18,8 +20,8 @@
 // before it serves.
 //
 // The parts leave out everything else. Regions take turns: no spec is checked, and nothing
-// is placed. The parts store no audit, elect no server and compare only one key in a
-// transaction. They keep no reports and no round trips, explain nothing, tell the regions
+// is placed. The parts hash and compress no entry of their logs, elect no server and compare
+// only one key in a transaction. They keep no reports and no round trips, explain nothing, tell the regions
 // nothing about each other, and move nothing from a lost region. A slot is never stopped.
 //
 //	parts.go    Run: the store, the services, and what the process keeps

@@ -79,7 +79,7 @@ func (p *parts) begin(ctx context.Context, req *submits.Request, done chan<- int
 		return err
 	}
 	key := namespace + "/" + name
-	r := request{puts: make([]store.Op, 0, count+2)}
+	r := request{puts: make([]store.Op, 0, count+2), jobs: 1, changes: 1 + count}
 	r.puts = append(r.puts, store.Put(jobPrefix+key, record))
 	slots := make([]*nusav1.Slot, count)
 	for i, to := range regions {

@@ -29,6 +29,9 @@ type parts struct {
 	// guard is compared by each transaction, as the election key of a global server is.
 	guard    store.Compare
 	requests chan request
+	// written is the number of the latest records of the logs: at first the revision of the store,
+	// which is at least as great as the number of an earlier process. Only write uses it.
+	written uint64
 	// carry is a request that did not fit into the latest transaction. Only write uses it.
 	carry *request
 
@@ -108,7 +111,7 @@ func (p *parts) load(ctx context.Context) error {
 		}
 	}
 	revision, err := p.store.Txn(ctx, nil, []store.Op{store.Put(leaderKey, []byte("parts"))})
-	p.guard = store.Mod(leaderKey, revision)
+	p.guard, p.written = store.Mod(leaderKey, revision), uint64(revision)
 	return err
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/bench/emulate"
 	"github.com/nusa-scheduler/nusa/bench/load"
 	"github.com/nusa-scheduler/nusa/bench/report"
+	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/submits"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -137,6 +138,10 @@ func TestServesRegions(t *testing.T) {
 	}
 	cancel()
 	wg.Wait()
+	bytes := stored(t, cfg)
+	if want := [...]int{2 * jobs * auditBytes, 2 * (jobs + 2*slots) * eventBytes}; bytes != want {
+		t.Errorf("the logs have %d bytes, want %d", bytes, want)
+	}
 	for what, n := range got.offered {
 		if n != 1 || got.accepted[what] != 1 {
 			t.Errorf("%s: offered %d times, accepted %d times", what, n, got.accepted[what])
@@ -145,6 +150,25 @@ func TestServesRegions(t *testing.T) {
 	if len(got.offered) != 2*slots {
 		t.Errorf("%d slots, want %d", len(got.offered), 2*slots)
 	}
+}
+
+// stored returns how many bytes the audit log and the log of events have.
+func stored(t *testing.T, cfg Config) (bytes [2]int) {
+	t.Helper()
+	p, err := open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.store.Close()
+	for i, prefix := range logs {
+		if _, err := p.store.List(t.Context(), prefix, func(kv store.KV) error {
+			bytes[i] += len(kv.Value)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return bytes
 }
 
 // watch follows a job until all instances run.

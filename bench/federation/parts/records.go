@@ -20,6 +20,9 @@ const (
 	idemPrefix   = root + "idempotency/"
 )
 
+// logs are the prefixes of the audit log and of the log of events.
+var logs = [...]string{root + "audit/", root + "events/"}
+
 const (
 	namespace    = "default"
 	firstVersion = 1
@@ -31,6 +34,9 @@ const (
 	recordBytes = 256
 	// idemBytes is the size of the record of an idempotency key.
 	idemBytes = 48
+	// auditBytes is the size of the audit entry of a job: who submitted it, when, and a hash of the
+	// spec. eventBytes is the size of an event. Those of a global server are compressed.
+	auditBytes, eventBytes = 90, 12
 	// defaultsBytes is how much longer a spec becomes when a global server fills in the
 	// defaults.
 	defaultsBytes = 90

@@ -246,6 +246,7 @@ func (p *parts) accept(ctx context.Context, s *session, answers []*nusav1.SlotAn
 	if len(accepted) == 0 {
 		return nil
 	}
+	r.changes = len(accepted)
 	r.stored = func(revision int64, out *outgoing) {
 		for _, slot := range accepted {
 			out.add(s, &nusav1.SlotOrder{Slot: slot, Revision: revision})

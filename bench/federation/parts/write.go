@@ -2,6 +2,7 @@ package parts
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/store"
@@ -18,6 +19,9 @@ const (
 // request asks for writes that belong together.
 type request struct {
 	puts []store.Op
+	// jobs is how many jobs the request submits. changes is how many events tell of it: one for each
+	// of these jobs, and one for each slot.
+	jobs, changes int
 	// patient: nobody waits for the request, so it may wait to share a transaction.
 	patient bool
 	// stored is called when the writes are durable. It may add orders for regions.
@@ -75,7 +79,7 @@ func (b *batch) add(r request) bool {
 // collect returns the requests of the next transaction: all that wait and fit. It returns
 // none when ctx ends.
 func (p *parts) collect(ctx context.Context) []request {
-	b := batch{most: p.store.MaxOps()}
+	b := batch{most: p.store.MaxOps() - len(logs)}
 	if p.carry != nil {
 		b.add(*p.carry)
 		p.carry = nil
@@ -129,8 +133,16 @@ func (p *parts) company(ctx context.Context, b *batch) bool {
 // commit writes a transaction, and sends the orders that follow from it.
 func (p *parts) commit(ctx context.Context, batch []request) error {
 	var ops []store.Op
+	jobs, changes := 0, 0
 	for i := range batch {
 		ops = append(ops, batch[i].puts...)
+		jobs, changes = jobs+batch[i].jobs, changes+batch[i].changes
+	}
+	p.written++
+	for i, bytes := range [...]int{jobs * auditBytes, changes * eventBytes} {
+		if bytes > 0 {
+			ops = append(ops, store.Put(logs[i]+strconv.FormatUint(p.written, 10), make([]byte, bytes)))
+		}
 	}
 	revision, err := p.store.Txn(context.WithoutCancel(ctx), []store.Compare{p.guard}, ops)
 	if err != nil {
