@@ -161,19 +161,34 @@ func commitBy(ctx context.Context, b *Book, change func(*state.Tx) error) error 
 
 // checkedRun returns the job of a run, if the values of the dispatch leave it valid.
 func checkedRun(spec *nusav1.JobSpec, name string, now time.Time, in input) (*runJob, error) {
-	check, err := specOf(spec, spec.GetName(), now, in)
+	run, err := specOf(spec, name, now, in)
 	if err != nil {
 		return nil, err
 	}
-	for _, g := range check.GetGroups() {
-		for _, t := range g.GetTasks() {
-			maps.DeleteFunc(t.GetEnv(), func(k, _ string) bool { return strings.HasPrefix(k, "NUSA_") })
-		}
-	}
-	if err := job.Validate(check); err != nil {
+	if err := validRun(run, spec.GetName()); err != nil {
 		return nil, api.StatusOf(err)
 	}
-	return newRun(spec, name, now, in)
+	return encodedRun(run, now)
+}
+
+// validRun validates the job of a run without its name and its own variables, which no job file can have.
+func validRun(run *nusav1.JobSpec, of string) error {
+	name := run.GetName()
+	run.Name = of
+	envs := map[*nusav1.Task]map[string]string{}
+	for _, g := range run.GetGroups() {
+		for _, t := range g.GetTasks() {
+			envs[t] = t.GetEnv()
+			t.Env = maps.Clone(t.GetEnv())
+			maps.DeleteFunc(t.Env, func(k, _ string) bool { return strings.HasPrefix(k, "NUSA_") })
+		}
+	}
+	err := job.Validate(run)
+	run.Name = name
+	for t, env := range envs {
+		t.Env = env
+	}
+	return err
 }
 
 // dispatch adds the run of a dispatch to a transaction. spec is what the run was made from.

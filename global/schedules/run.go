@@ -179,7 +179,7 @@ func encodedRun(out *nusav1.JobSpec, at time.Time) (*runJob, error) {
 	case len(encoded) > job.MaxSize:
 		return nil, invalid("payload", "makes a job of %d bytes, at most %d are taken: each task gets the payload and the values", len(encoded), job.MaxSize)
 	}
-	return &runJob{name: out.GetName(), at: at, spec: state.NewSpec(out), encoded: encoded, hash: sha256.Sum256(encoded)}, nil
+	return &runJob{name: out.GetName(), at: at, spec: state.SpecOf(out, encoded), encoded: encoded, hash: sha256.Sum256(encoded)}, nil
 }
 
 // begin stores a run with its job.

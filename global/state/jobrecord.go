@@ -103,10 +103,18 @@ type Spec struct {
 
 // NewSpec returns a Spec. The caller must not change spec afterwards.
 func NewSpec(spec *nusav1.JobSpec) *Spec {
-	out := parsedSpec(spec)
-	if encoded, err := (proto.MarshalOptions{Deterministic: true}).Marshal(spec); err == nil {
-		_, out.rest, _ = submits.CutName(encoded)
+	encoded, err := (proto.MarshalOptions{Deterministic: true}).Marshal(spec)
+	if err != nil {
+		out := parsedSpec(spec)
+		return &out
 	}
+	return SpecOf(spec, encoded)
+}
+
+// SpecOf is NewSpec for a spec that is encoded already.
+func SpecOf(spec *nusav1.JobSpec, encoded []byte) *Spec {
+	out := parsedSpec(spec)
+	_, out.rest, _ = submits.CutName(encoded)
 	return &out
 }
 

@@ -37,6 +37,8 @@ const (
 type Book struct {
 	term *api.Term
 	st   *state.State
+	// cost bounds the cost of a plan, see flow.Decide.
+	cost int
 	// schedules begins runs of workflows with a schedule.
 	schedules *schedules.Book
 	// loaded: the stored records are read.
@@ -70,7 +72,7 @@ type Book struct {
 // New returns the book of a term. It must be made before the term serves, and Run must be called.
 func New(term *api.Term, s *schedules.Book) *Book {
 	b := &Book{
-		term: term, st: term.State, schedules: s, runs: map[state.JobKey]*run{}, byWorkflow: map[state.JobKey]map[string]*run{}, live: map[state.JobKey]int{},
+		term: term, st: term.State, schedules: s, cost: term.Store.MaxOps() * planShare / 8, runs: map[state.JobKey]*run{}, byWorkflow: map[state.JobKey]map[string]*run{}, live: map[state.JobKey]int{},
 		defs: map[string]*definition{}, compiled: map[string]*definition{}, users: map[string]int{}, ready: make(chan struct{}),
 		outputs: map[state.JobKey][]output{}, trees: map[state.JobKey]*int{}, payloads: map[state.JobKey][]byte{}, sems: map[string]*semaphores{},
 	}

@@ -3,6 +3,7 @@ package workflows
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -37,13 +38,22 @@ func (b *Book) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// decideLoop looks at runs whose jobs have changed, and at those whose times have come.
+// decideLoop looks at runs whose jobs have changed, and at those whose times have come. It decides about several runs
+// at the same time, and a run does not wait for the plans of the others.
 func (b *Book) decideLoop(ctx context.Context) error {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
+	var g errgroup.Group
+	g.SetLimit(runsAtOnce)
+	defer func() { _ = g.Wait() }() // no function fails
 	for {
 		changed := b.st.Templates.StepWake.C()
-		b.decide(ctx, b.look(time.Now()))
+		for _, r := range b.notBusy(b.look(time.Now())) {
+			g.Go(func() error {
+				b.decide(ctx, r)
+				return nil
+			})
+		}
 		pause.Reset(b.untilNext(time.Now()))
 		select {
 		case <-ctx.Done():
@@ -75,7 +85,10 @@ func (b *Book) look(now time.Time) []*run {
 			continue
 		}
 		at, active := r.jobs[k.Name]
-		if !active || !r.snap.OneFirst && b.childEnd(k) == steps.None {
+		if !active {
+			continue
+		}
+		if end, _ := childResult(b, r, k); end == steps.None && !r.snap.OneFirst {
 			continue
 		}
 		r.touched.add(at[0])
@@ -84,28 +97,36 @@ func (b *Book) look(now time.Time) []*run {
 	return b.clock.Due(now)
 }
 
-// decide decides about runs, several at the same time. What fails is tried again.
-func (b *Book) decide(ctx context.Context, runs []*run) {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(runsAtOnce)
-	for _, r := range runs {
-		g.Go(func() error {
-			err := b.advance(ctx, r)
-			b.st.Lock()
-			defer b.st.Unlock()
-			if err == nil {
-				r.pause = 0
-				return nil
-			}
-			if r.pause == 0 && ctx.Err() == nil && !errors.Is(err, state.ErrConflict) && !errors.Is(err, state.ErrNotActive) {
-				b.term.Log.Warn("a run of a workflow does not go on yet", "run", r.key.String(), "error", err)
-			}
-			r.pause = min(max(2*r.pause, retryFirst), retryMost)
-			b.clock.Sooner(r, time.Now().Add(r.pause))
-			return nil
-		})
+// notBusy returns those of some runs for which no plans are made now, and notes that some are made from now on.
+func (b *Book) notBusy(runs []*run) []*run {
+	b.st.Lock()
+	defer b.st.Unlock()
+	return slices.DeleteFunc(runs, func(r *run) bool {
+		busy := r.busy
+		r.busy, r.missed = true, busy
+		return busy
+	})
+}
+
+// decide decides about a run. What fails is tried again.
+func (b *Book) decide(ctx context.Context, r *run) {
+	err := b.advance(ctx, r)
+	b.st.Lock()
+	defer b.st.Unlock()
+	r.busy = false
+	if r.missed {
+		b.clock.Sooner(r, time.Now())
 	}
-	_ = g.Wait() // no function fails
+	defer b.st.Templates.StepWake.Notify() // the loop has not seen when the run is due next
+	if err == nil {
+		r.pause = 0
+		return
+	}
+	if r.pause == 0 && ctx.Err() == nil && !errors.Is(err, state.ErrConflict) && !errors.Is(err, state.ErrNotActive) {
+		b.term.Log.Warn("a run of a workflow does not go on yet", "run", r.key.String(), "error", err)
+	}
+	r.pause = min(max(2*r.pause, retryFirst), retryMost)
+	b.clock.Sooner(r, time.Now().Add(r.pause))
 }
 
 // advance makes plans until nothing is left to decide now.

@@ -19,7 +19,7 @@ import (
 )
 
 // mostTouched bounds the touched steps that one plan looks at. A plan starts fewer.
-const mostTouched = 64
+const mostTouched = 256
 
 // wholeItem is the item of a record about all items of a step.
 const wholeItem = flow.Whole
@@ -45,6 +45,8 @@ type run struct {
 	tree *int
 	// jobs are the active jobs, with the step and the item of each.
 	jobs map[string][2]int
+	// results has how those of them ended that have: a job that has ended does not run again.
+	results map[string]jobResult
 	// touched are the steps to look at, and held those that wait for room.
 	touched, held set
 	// times are when steps must be looked at. Some may be out of date.
@@ -59,8 +61,9 @@ type run struct {
 	refused string
 	// checked is when all active jobs were looked at.
 	checked time.Time
-	// counted: Book.active counts the run if it is live. forgetting: the run is being removed.
-	counted, forgetting bool
+	// counted: Book.active counts the run if it is live. forgetting: the run is being removed. busy: plans are made for
+	// it. missed: it was due meanwhile.
+	counted, forgetting, busy, missed bool
 
 	alarms.Alarm // when the loop must decide at the latest
 	// pause is the time to the next try after an error.
@@ -72,7 +75,7 @@ func newRun(k state.JobKey, def *definition, rec *nusav1.WorkflowRunRecord) *run
 	r := &run{
 		key: k, def: def, rec: rec, params: parameters(def.spec, rec.GetRun().GetParameters()), items: make([][]string, n),
 		recs: make([][]*nusav1.WorkflowStepRecord, n), whole: map[int]*nusav1.WorkflowStepRecord{},
-		when: map[int]truth{}, ranIn: map[int]string{}, jobs: map[string][2]int{}, touched: newSet(n), held: newSet(n),
+		when: map[int]truth{}, ranIn: map[int]string{}, jobs: map[string][2]int{}, results: map[string]jobResult{}, touched: newSet(n), held: newSet(n),
 	}
 	r.snap = flow.Snapshot{Graph: def.graph, Rules: make([]flow.Rule, n), Steps: make([]flow.Step, n), Open: n, MaxParallel: int(def.spec.GetWorkflow().GetMaxParallel())}
 	if def.graph.OnExit >= 0 {
@@ -285,6 +288,7 @@ func (r *run) setItem(i, item int, to flow.Item, attempts int) {
 		r.jobs[name] = [2]int{i, item}
 	case wasActive == 1:
 		delete(r.jobs, name)
+		delete(r.results, name)
 	}
 	if !to.Until.IsZero() {
 		heap.Push(&r.times, moment{to.Until, i})

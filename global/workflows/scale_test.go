@@ -35,6 +35,9 @@ func tree(t testing.TB, n int) *definition {
 	return d
 }
 
+// planCost bounds a plan of these tests, as with an embedded store.
+const planCost = 384
+
 // drive carries a run out without a store: jobs succeed at once. It returns the number of jobs, and how many
 // steps the plans looked at.
 func drive(t testing.TB, r *run) (jobs, looked int) {
@@ -154,7 +157,7 @@ func TestAPlanEvaluatesNoCondition(t *testing.T) {
 	r := newRun(state.JobKey{Namespace: "default", Name: "tree.1"}, d, &nusav1.WorkflowRunRecord{Run: &nusav1.WorkflowRun{
 		Workflow: "tree", Parameters: map[string]string{"to": "even"},
 	}})
-	b := &Book{st: &state.State{}}
+	b := &Book{cost: planCost, st: &state.State{}}
 	plan := func() flow.Plan {
 		b.st.Lock()
 		defer b.st.Unlock()
@@ -209,7 +212,7 @@ func TestTheLineOfAWorkflowCountsItsRuns(t *testing.T) {
 	k := state.JobKey{Namespace: "default", Name: "tree"}
 	st := state.New(state.Beginning{}, func() time.Duration { return 0 })
 	st.Jobs[k], st.Templates.Lines[k] = &state.Job{Key: k}, ""
-	b := &Book{st: st, runs: map[state.JobKey]*run{}, byWorkflow: map[state.JobKey]map[string]*run{}, live: map[state.JobKey]int{}, trees: map[state.JobKey]*int{},
+	b := &Book{cost: planCost, st: st, runs: map[state.JobKey]*run{}, byWorkflow: map[state.JobKey]map[string]*run{}, live: map[state.JobKey]int{}, trees: map[state.JobKey]*int{},
 		defs: map[string]*definition{"default/tree": tree(t, 3)}, users: map[string]int{}}
 	b.describe(k)
 	put := func(name string, ended bool) {

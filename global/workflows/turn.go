@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	// planCost bounds the records that a plan writes, see flow.Decide, and planBytes about the bytes of its
-	// jobs, so that it fits into one transaction.
-	planCost, planBytes = 96, 512 << 10
+	// planShare of 8 is how much of the writes of a transaction the records of a plan may take, see flow.Decide, and
+	// planBytes bounds about the bytes of its jobs, so that it fits into one transaction.
+	planShare, planBytes = 6, 512 << 10
 	// maxMessage bounds the message of a step or a run, in bytes.
 	maxMessage = 512
 )
@@ -39,7 +39,7 @@ func (b *Book) planOf(r *run, batch []int, now time.Time, region string) flow.Pl
 			if r.inner(i) {
 				return innerResult(b, r, i, item)
 			}
-			return b.childResult(r.childKey(i, item, int(r.recs[i][item].GetAttempts())))
+			return childResult(b, r, r.childKey(i, item, int(r.recs[i][item].GetAttempts())))
 		},
 		Has: func(i, item int) bool { return hasUnits(b, r, i, item) },
 		When: func(i int) (bool, error) {
@@ -49,7 +49,7 @@ func (b *Book) planOf(r *run, batch []int, now time.Time, region string) flow.Pl
 			}
 			return v.holds, v.err
 		},
-	}, planCost)
+	}, b.cost)
 }
 
 // truth is the value of a condition.
@@ -311,14 +311,26 @@ func (b *Book) reset(t *state.Tx, r *run, i, item int) error {
 	})
 }
 
-// childEnd returns how the job of a step ended. None: it has not. The lock is held.
-func (b *Book) childEnd(k state.JobKey) steps.End {
-	end, _ := b.childResult(k)
-	return end
+// jobResult is how a job of a step ended, and a text about it.
+type jobResult struct {
+	end steps.End
+	why string
 }
 
-// childResult returns how the job of a step ended, and a text about it. The lock is held.
-func (b *Book) childResult(k state.JobKey) (steps.End, string) {
+// childResult returns how the job of an active item ended, and a text about it. None: it has not. The lock is held.
+func childResult(b *Book, r *run, k state.JobKey) (steps.End, string) {
+	known, is := r.results[k.Name]
+	if !is {
+		known.end, known.why = b.endOfJob(k)
+		if known.end != steps.None {
+			r.results[k.Name] = known
+		}
+	}
+	return known.end, known.why
+}
+
+// endOfJob is childResult for a job that is not known to have ended. The lock is held.
+func (b *Book) endOfJob(k state.JobKey) (steps.End, string) {
 	to, why, _ := schedules.RunState(b.st, k)
 	switch to {
 	case nusav1.JobRunState_JOB_RUN_STATE_COMPLETE:
