@@ -22,8 +22,12 @@ const (
 	copyFor   = 100 * time.Millisecond
 	// copyTimeout bounds one call to another server.
 	copyTimeout = 10 * time.Second
-	// fillEvery is the pause between two attempts to fill the gaps.
-	fillEvery = time.Minute
+	// fillEvery is the first pause between two attempts to fill the gaps, and the time after which a new gap
+	// is noticed. The pause doubles up to fillMost: a gap that every server has stays, and costs nothing. While
+	// a server does not respond, it doubles up to fillDisconnected.
+	fillEvery        = time.Minute
+	fillDisconnected = 10 * time.Minute
+	fillMost         = 6 * time.Hour
 )
 
 // copyPart returns the records of one part of a copy, those that were placed last first. It ends the part when
@@ -65,35 +69,67 @@ type Filler struct {
 	Dial   func(address string) (*grpc.ClientConn, error)
 }
 
-// Run fills gaps until ctx ends.
+// Run fills gaps until ctx ends. It asks again after growing pauses, and soon after a new gap.
 func (f *Filler) Run(ctx context.Context) error {
+	wait := fillEvery
+	asked := map[uint64]bool{} // the first events of the gaps of the last attempt
 	for ctx.Err() == nil {
 		moved := f.Store.moved.C()
-		if len(f.Store.position().GetGaps()) == 0 {
+		gaps := f.Store.position().GetGaps()
+		if len(gaps) == 0 {
 			select {
 			case <-moved:
 			case <-ctx.Done():
 			}
 			continue
 		}
-		f.fill(ctx)
-		if len(f.Store.position().GetGaps()) > 0 {
-			pause(ctx, fillEvery)
+		if slices.ContainsFunc(gaps, func(g *nusav1.TaskGap) bool { return !asked[g.GetFirst()] }) {
+			wait = fillEvery
 		}
+		clear(asked)
+		for _, g := range gaps {
+			asked[g.GetFirst()] = true
+		}
+		all := f.fill(ctx)
+		f.rest(ctx, wait, asked)
+		wait = nextPause(wait, all)
 	}
 	return nil
 }
 
-// fill asks each other server once for each gap.
-func (f *Filler) fill(ctx context.Context) {
-	for _, address := range f.Others() {
-		if len(f.Store.position().GetGaps()) == 0 {
+// rest waits until it is time for the next attempt, at least fillEvery. A gap that was not asked for ends it.
+func (f *Filler) rest(ctx context.Context, wait time.Duration, asked map[uint64]bool) {
+	for until := time.Now().Add(wait); ctx.Err() == nil && time.Now().Before(until); {
+		gaps := f.Store.position().GetGaps()
+		if len(gaps) == 0 || slices.ContainsFunc(gaps, func(g *nusav1.TaskGap) bool { return !asked[g.GetFirst()] }) {
 			return
 		}
-		if err := f.from(ctx, address); err != nil {
+		pause(ctx, fillEvery)
+	}
+}
+
+// nextPause returns the pause after another one. all: every other server has said what it has.
+func nextPause(wait time.Duration, all bool) time.Duration {
+	if all {
+		return min(2*wait, fillMost)
+	}
+	return min(2*wait, fillDisconnected)
+}
+
+// fill asks each other server which gaps it can fill, and copies these. all: every one has said what it has.
+func (f *Filler) fill(ctx context.Context) (all bool) {
+	all = true
+	for _, address := range f.Others() {
+		if len(f.Store.position().GetGaps()) == 0 {
+			break
+		}
+		err := f.from(ctx, address)
+		if err != nil {
 			f.Logger.Debug("a gap in the history of tasks is not filled", "server", address, "error", err)
 		}
+		all = all && (err == nil || errors.Is(err, errSameGap))
 	}
+	return all
 }
 
 // from copies the gaps that another server does not have.
@@ -103,19 +139,49 @@ func (f *Filler) from(ctx context.Context, address string) error {
 		return err
 	}
 	defer conn.Close()
-	var failed error
-	for _, gap := range f.Store.position().GetGaps() {
-		n, err := f.copy(ctx, nusav1.NewTasksClient(conn), gap)
-		if err != nil {
-			failed = err
-			continue
-		}
-		f.Logger.Info("a gap in the history of tasks is filled", "server", address, "records", n, "from", gap.GetFrom().AsTime(), "to", gap.GetTo().AsTime())
+	n, err := f.fillFrom(ctx, nusav1.NewTasksClient(conn))
+	if n > 0 {
+		f.Logger.Info("gaps in the history of tasks are filled", "server", address, "records", n)
 	}
-	return failed
+	return err
+}
+
+// fillFrom returns the number of records that the other server sent.
+func (f *Filler) fillFrom(ctx context.Context, other nusav1.TasksClient) (n int, failed error) {
+	call, cancel := context.WithTimeout(ctx, copyTimeout)
+	has, err := other.Copy(call, &nusav1.CopyTasksRequest{FromEvent: math.MaxUint64}) // no records, only the gaps
+	cancel()
+	if err != nil {
+		return 0, err
+	}
+	for _, gap := range f.Store.position().GetGaps() {
+		err := f.lacks(has, gap)
+		if err == nil {
+			var sent int
+			sent, err = f.copy(ctx, other, gap)
+			n += sent
+		}
+		if err != nil && (failed == nil || !errors.Is(err, errSameGap)) {
+			failed = err
+		}
+	}
+	return n, failed
 }
 
 var errSameGap = errors.New("the other server has a gap there, too")
+
+// lacks returns why another server cannot fill a gap.
+func (f *Filler) lacks(other *nusav1.CopyTasksResponse, gap *nusav1.TaskGap) error {
+	switch {
+	case other.GetCluster() != f.Store.position().GetCluster():
+		return errors.New("the other server has the history of another log")
+	case other.GetEvent()+1 < gap.GetNext():
+		return fmt.Errorf("the other server has events up to %d, event %d is needed", other.GetEvent(), gap.GetNext()-1)
+	case slices.ContainsFunc(other.GetGaps(), func(g *nusav1.TaskGap) bool { return g.GetFirst() < gap.GetNext() && gap.GetFirst() < g.GetNext() }):
+		return errSameGap
+	}
+	return nil
+}
 
 // copy fills one gap from another server. It returns the number of records that the server sent.
 func (f *Filler) copy(ctx context.Context, other nusav1.TasksClient, gap *nusav1.TaskGap) (n int, err error) {
@@ -124,15 +190,11 @@ func (f *Filler) copy(ctx context.Context, other nusav1.TasksClient, gap *nusav1
 		call, cancel := context.WithTimeout(ctx, copyTimeout)
 		part, err := other.Copy(call, req)
 		cancel()
-		switch {
-		case err != nil:
+		if err == nil {
+			err = f.lacks(part, gap)
+		}
+		if err != nil {
 			return n, err
-		case part.GetCluster() != f.Store.position().GetCluster():
-			return n, errors.New("the other server has the history of another log")
-		case part.GetEvent()+1 < gap.GetNext():
-			return n, fmt.Errorf("the other server has events up to %d, event %d is needed", part.GetEvent(), gap.GetNext()-1)
-		case slices.ContainsFunc(part.GetGaps(), func(g *nusav1.TaskGap) bool { return g.GetFirst() < gap.GetNext() && gap.GetFirst() < g.GetNext() }):
-			return n, errSameGap
 		}
 		if err := mergeAll(f.Store, part.GetTasks()); err != nil {
 			return n, err

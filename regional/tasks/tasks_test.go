@@ -180,10 +180,14 @@ func TestFindByPrefix(t *testing.T) {
 // served calls the Copy of another server's history.
 type served struct {
 	nusav1.TasksClient
-	s *Store
+	s     *Store
+	calls *int // nil: not counted
 }
 
 func (c served) Copy(_ context.Context, req *nusav1.CopyTasksRequest, _ ...grpc.CallOption) (*nusav1.CopyTasksResponse, error) {
+	if c.calls != nil {
+		*c.calls++
+	}
 	part, err := copyPart(c.s, req, func() bool { return true })
 	return proto.CloneOf(part), err
 }
@@ -266,7 +270,7 @@ func (w *world) purge() {
 	w.do(state.Command{Purge: &state.Purge{EndedBeforeUnixNano: w.now + 1}})
 }
 
-// TestAServerWithTheSameGapFillsNothing.
+// TestAServerWithTheSameGapFillsNothing: one call says so about all gaps, and the next one comes much later.
 func TestAServerWithTheSameGapFillsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 4)
@@ -276,12 +280,36 @@ func TestAServerWithTheSameGapFillsNothing(t *testing.T) {
 	b, rb := w.newStore(Limits{})
 	w.write(ra)
 	w.write(rb)
-	f := &Filler{Store: a, Logger: a.log}
-	if _, err := f.copy(t.Context(), served{s: b}, a.position().GetGaps()[0]); !errors.Is(err, errSameGap) {
-		t.Errorf("%v", err)
+	f, calls := &Filler{Store: a, Logger: a.log}, 0
+	if n, err := f.fillFrom(t.Context(), served{s: b, calls: &calls}); n != 0 || !errors.Is(err, errSameGap) || calls != 1 {
+		t.Errorf("%d records, %v, %d calls", n, err, calls)
 	}
 	if len(a.position().GetGaps()) != 1 {
 		t.Error("the gap is gone")
+	}
+	if got := nextPause(nextPause(fillEvery, true), true); got != 4*fillEvery || nextPause(fillMost, true) != fillMost || nextPause(fillMost, false) != fillDisconnected {
+		t.Errorf("the pauses are wrong: %v", got)
+	}
+}
+
+// TestGapsEndWithTheirRecords: a gap is forgotten when no record that it may concern is kept.
+func TestGapsEndWithTheirRecords(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 11)
+	w.submit(5)
+	w.fast(state.MaxEvents)
+	s, r := w.newStore(Limits{Age: time.Hour})
+	w.write(r)
+	for _, c := range []struct {
+		after time.Duration
+		gaps  int
+	}{{30 * time.Minute, 1}, {2 * time.Hour, 0}} {
+		if err := s.trim(w.clock().Add(c.after)); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(s.position().GetGaps()); n != c.gaps {
+			t.Errorf("%d gaps after %v, want %d", n, c.after, c.gaps)
+		}
 	}
 }
 
