@@ -33,6 +33,7 @@
 //	queue        the places of groups that wait for a region (pure)
 //	latency      the matrix of round trips
 //	compact      the slots and summaries of many jobs, in little memory
+//	forms        which config the regions' plugins accept
 //	history      short entries of the jobs that have ended and left memory (pure)
 //	progress     how far a rollout is, and when it has failed (pure)
 //	versions     which earlier versions of a job are stored (pure)

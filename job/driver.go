@@ -2,10 +2,13 @@ package job
 
 import (
 	"fmt"
+	"hash/fnv"
 	"iter"
 	"reflect"
 	"slices"
 	"strings"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/job/config"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -131,6 +134,14 @@ func formProblems(p string, t *nusav1.Task, forms *formReader) (out Errors) {
 			Message: fmt.Sprintf("%s (driver %s on node %s)", text, t.GetDriver(), first.Node)})
 	})
 	return out
+}
+
+// FormsHash returns the hash of GlobalWelcome.forms. It is never 0.
+func FormsHash(m *nusav1.DriverForms) uint64 {
+	raw, _ := proto.MarshalOptions{Deterministic: true}.Marshal(m) // such messages can always be encoded
+	h := fnv.New64a()
+	_, _ = h.Write(raw)
+	return max(h.Sum64(), 1)
 }
 
 // ConfigSchemaToProto converts the form of a plugin's config. nil: the driver has no form.

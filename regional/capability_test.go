@@ -2,14 +2,17 @@ package regional_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -131,6 +134,71 @@ func TestConfigOfAPlugin(t *testing.T) {
 		w.eventually("both nodes are registered", registered(2))
 		if err := submit("mixed", "qemu", map[string]any{"imgae": "x"}); err != nil {
 			t.Errorf("one node takes it: %v", err)
+		}
+	})
+}
+
+// TestFormsOfPlugins: a region sends the forms of its plugins once, and again only if they change. It sends none
+// to a server of an earlier version.
+func TestFormsOfPlugins(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		g := w.startGlobal()
+		defer g.stop()
+		form := func(field string) *nusav1.ConfigSchema {
+			return &nusav1.ConfigSchema{Fields: []*nusav1.ConfigField{{Name: field, Type: nusav1.ConfigType_CONFIG_TYPE_TEXT}}}
+		}
+		w.plugins = map[string][]*nusav1.DriverInfo{
+			"n1": {{Name: "qemu", Healthy: true, Config: form("image")}, {Name: "unwell", Config: form("x")}},
+			"n2": {{Name: "qemu", Healthy: true, Config: form("image")}},
+			"n3": {{Name: "qemu", Healthy: true, Config: form("disk")}, {Name: "old", Healthy: true}},
+		}
+		zero := uint64(0)
+		g.locked(func() { g.hasForms = &zero })
+		w.server(1)
+		w.master(1)
+		w.agent("n1", runs)
+		sent := func() (texts []string) {
+			g.locked(func() {
+				for _, m := range g.forms {
+					text := ""
+					for _, d := range m.GetDrivers() {
+						text += fmt.Sprintf("%s any=%v", d.GetDriver(), d.GetAny())
+						for _, f := range d.GetForms() {
+							text += " " + f.GetFields()[0].GetName()
+						}
+						text += "; "
+					}
+					texts = append(texts, text)
+				}
+			})
+			return texts
+		}
+		w.eventually("the form of n1 is sent", func() bool { return slices.Contains(sent(), "qemu any=false image; ") })
+		w.agent("n2", runs)
+		time.Sleep(time.Minute)
+		w.agent("n3", runs)
+		const all = "old any=true; qemu any=false disk image; "
+		w.eventually("the forms of n3 are sent", func() bool { return slices.Contains(sent(), all) })
+		time.Sleep(time.Minute)
+		if got := sent(); len(got) > 3 || got[len(got)-1] != all { // the first may have none, before n1 is ready
+			t.Errorf("sent %q", got)
+		}
+		var hash uint64
+		g.locked(func() { hash = job.FormsHash(g.forms[len(g.forms)-1]) })
+		for what, has := range map[string]*uint64{"the server has them": &hash, "an earlier server": nil} {
+			sessions := 0
+			g.update(func() {
+				g.hasForms, g.forms, sessions = has, nil, g.sessions
+				g.queued = append(g.queued, &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Refused{Refused: &nusav1.Refused{Message: "again"}}})
+			})
+			w.eventually("another session begins", func() (is bool) {
+				g.locked(func() { is = g.sessions > sessions })
+				return is
+			})
+			time.Sleep(time.Minute)
+			if got := sent(); len(got) > 0 {
+				t.Errorf("%s: sent %q", what, got)
+			}
 		}
 	})
 }

@@ -61,6 +61,9 @@ type fakeGlobal struct {
 	// cut returns whether the stream ends before a message is handled ("up") or sent
 	// ("down").
 	cut func(direction string) bool
+	// hasForms is the hash of the forms that the welcome says; nil: none is said. forms are those that arrived.
+	hasForms *uint64
+	forms    []*nusav1.DriverForms
 }
 
 func (w *world) startGlobal() *fakeGlobal {
@@ -224,6 +227,7 @@ func (g *fakeGlobal) Session(stream grpc.BidiStreamingServer[nusav1.RegionMessag
 	welcome := &nusav1.GlobalWelcome{Session: "s", Lease: durationpb.New(regionLease), ReportInterval: durationpb.New(5 * time.Second), Protocol: 1}
 	g.locked(func() {
 		welcome.FederationId, welcome.LeadershipTerm, welcome.Fence, welcome.StoreRevision, welcome.FeatureLevel = g.federation, g.term, g.fence, g.revision, 1
+		welcome.Forms = g.hasForms
 		g.sessions++
 		refuse = g.refuse
 		g.hellos = append(g.hellos, h)
@@ -322,6 +326,8 @@ func (g *fakeGlobal) receive(stream grpc.BidiStreamingServer[nusav1.RegionMessag
 			})
 		case *nusav1.RegionMessage_Report:
 			g.locked(func() { g.reports = append(g.reports, k.Report) })
+		case *nusav1.RegionMessage_Forms:
+			g.locked(func() { g.forms = append(g.forms, k.Forms) })
 		case *nusav1.RegionMessage_Latency:
 			g.locked(func() { g.edges = append(g.edges, k.Latency.GetEdges()...) })
 		case *nusav1.RegionMessage_Goodbye:

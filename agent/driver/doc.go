@@ -7,5 +7,6 @@
 //	driver.go       the interface Driver, its errors, and its types
 //	runs.go         the runs of a driver that has a file or a folder for each run
 //	socket.go       why a process may not use an engine's socket
+//	startfault.go   why a file cannot be started, and what to do
 //	unsupported.go  methods of a driver without exec, statistics and live limits
 package driver

@@ -178,7 +178,7 @@ func (s *supervisor) fork(path string, attr *os.ProcAttr) (*os.Process, error) {
 	p, err := os.StartProcess(path, s.spec.Argv, attr)
 	switch {
 	case err != nil:
-		err = fmt.Errorf("config.command: %w", err)
+		err = fmt.Errorf("config.command: %w", driver.StartFault(path, err))
 	case s.guard.Forked(boottime.Now()) == lease.Kill:
 		err = errLate
 		s.killLate(p)
@@ -405,7 +405,7 @@ func lookPath(name string, env []string, dir string) (string, error) {
 				return p, nil
 			}
 		}
-		return "", noCommandError(fmt.Sprintf("command %q: executable file not found in the task's PATH, %s", name, extent(value)))
+		return "", noCommandError(fmt.Sprintf("command %q: executable file not found in the task's PATH, %s: install it on the node, or give its full path", name, extent(value)))
 	}
 	return "", noCommandError(fmt.Sprintf("command %q: no PATH in the task's environment", name))
 }

@@ -19,6 +19,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
@@ -125,7 +126,7 @@ func executables(plugins map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(plugins)) {
 		if _, err := exec.LookPath(plugins[name]); err != nil {
 			// %v and not %w: an error that wraps a file error is printed without the flag.
-			return fmt.Errorf("--plugin %s: cannot be started: %v", name, err)
+			return fmt.Errorf("--plugin %s: %v", name, driver.StartFault(plugins[name], err))
 		}
 	}
 	return nil

@@ -123,7 +123,7 @@ func TestDemoJobFitsTheRegions(t *testing.T) {
 // TestDevMistakesStartNothing: mistakes are refused before anything starts.
 func TestDevMistakesStartNothing(t *testing.T) {
 	for line, want := range map[string]string{
-		"dev --plugin qemu=/no/such/file": "--plugin qemu: cannot be started: ",
+		"dev --plugin qemu=/no/such/file": "--plugin qemu: there is no file /no/such/file on this node: ",
 		"dev --agents 0":                  "--agents: must be at least 1",
 	} {
 		root := newRoot()

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/failover"
+	"github.com/nusa-scheduler/nusa/global/forms"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/versions"
 	"github.com/nusa-scheduler/nusa/internal/serve"
@@ -214,6 +215,9 @@ type checkedSpec struct {
 	// longestName bounds the names of jobs with the spec. schedule is nil without one.
 	longestName int
 	schedule    *nusav1.Schedule
+	// plugins: a driver is not built in. formsAt is the version of the regions' forms that was checked.
+	plugins bool
+	formsAt uint64
 }
 
 // overWarning warns of a valid schedule that has no time left.
@@ -227,14 +231,25 @@ func overWarning(s *nusav1.Schedule) []string {
 // spec checks an encoded spec, and returns the job's name and the rest of the spec.
 func (t *Term) spec(raw []byte) (name string, spec *checkedSpec, err error) {
 	name, spec, err = t.specs.Get(raw, t.parseSpec)
-	if err != nil || t.hasRegions(spec.regions) && len(name) <= spec.longestName {
+	if err != nil || t.hasRegions(spec.regions) && len(name) <= spec.longestName && !t.newForms(spec) {
 		return name, spec, err
 	}
 	decoded := &nusav1.JobSpec{}
 	if err := proto.Unmarshal(raw, decoded); err != nil {
 		return "", nil, invalid("spec", err.Error())
 	}
-	return name, spec, checkSpec(t, decoded) // the error names the missing region, or the name
+	return name, spec, checkSpec(t, decoded) // the error names the missing region, the name, or a plugin's config
+}
+
+// newForms reports whether the config of a plugin must be checked again.
+func (t *Term) newForms(spec *checkedSpec) bool {
+	return spec.plugins && t.formsVersion() != spec.formsAt
+}
+
+func (t *Term) formsVersion() uint64 {
+	t.State.Lock()
+	defer t.State.Unlock()
+	return t.State.Forms.Version()
 }
 
 // hasRegions reports whether all the named regions exist.
@@ -249,6 +264,7 @@ func (t *Term) hasRegions(names []string) bool {
 
 // parseSpec checks a spec. It returns the value for the cache, and the size of the encoded spec.
 func (t *Term) parseSpec(spec *nusav1.JobSpec) (checkedSpec, int, error) {
+	formsAt := t.formsVersion()
 	if err := checkSpec(t, spec); err != nil {
 		return checkedSpec{}, 0, err
 	}
@@ -259,7 +275,7 @@ func (t *Term) parseSpec(spec *nusav1.JobSpec) (checkedSpec, int, error) {
 	_, rest, _ := submits.CutName(encoded)
 	return checkedSpec{
 		parsed: state.NewSpec(spec), rest: rest, asked: &rights.Asked{}, namespace: spec.GetNamespace(), warnings: job.Warnings(spec), regions: job.Regions(spec),
-		longestName: job.LongestName(spec), schedule: spec.GetSchedule(),
+		longestName: job.LongestName(spec), schedule: spec.GetSchedule(), plugins: len(forms.Tasks(spec)) > 0, formsAt: formsAt,
 	}, len(rest), nil
 }
 
@@ -321,6 +337,9 @@ func checkSpec(term *Term, spec *nusav1.JobSpec) error {
 		}
 	}
 	if problems := missingGPUs(term, spec); len(problems) > 0 {
+		return problems
+	}
+	if problems := state.WrongConfigs(term.State, spec); len(problems) > 0 {
 		return problems
 	}
 	if problems := job.Unnoticed(spec, failover.Notice(term.State.Sessions.Lease)); len(problems) > 0 {

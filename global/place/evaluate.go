@@ -189,11 +189,12 @@ func (ev *evaluator) sort(w *work) {
 // rank returns how far a refused region is from taking an instance. Regions that reported why they
 // cannot take one have rank 0. Other regions that lack room, or were not selected, have rank 1. The
 // next ranks are, in this order: no report, cordoned or draining, disconnected, too far away, lost
-// or never connected, and last not allowed by the job or of too low a feature level.
+// or never connected, and last not allowed by the job, of too low a feature level, or without a driver that
+// accepts the config.
 func (ev *evaluator) rank(c *candidate) int {
 	neverConnected := ev.regions[c.index].NeverConnected
 	switch {
-	case c.reason == ReasonNotAllowed, c.reason == ReasonFeatureLevel:
+	case c.reason == ReasonNotAllowed, c.reason == ReasonFeatureLevel, c.reason == ReasonConfigInvalid:
 		return 7
 	case c.reason == ReasonLost, c.reason == ReasonDisconnected && neverConnected:
 		return 6

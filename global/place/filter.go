@@ -25,6 +25,8 @@ func (ev *evaluator) filter(w *work, c *candidate) {
 		c.reason = r.closed()
 	case r.FeatureLevel < g.level():
 		c.reason = ReasonFeatureLevel
+	case g.Refused[r.Name] != "":
+		c.reason = ReasonConfigInvalid
 	case !r.HasReport:
 		c.reason = ReasonNoReport
 	}
@@ -208,6 +210,8 @@ func (ev *evaluator) message(g *Group, c *candidate) string {
 			return fmt.Sprintf("no lease binds instances in a region of feature level %d, level %d is needed", r.FeatureLevel, boundLevel)
 		}
 		return fmt.Sprintf("retry and parallel of a group need more than its feature level %d", r.FeatureLevel)
+	case ReasonConfigInvalid:
+		return g.Refused[r.Name]
 	case ReasonNoReport:
 		return "connected, no report of its capacity yet"
 	case ReasonRTTTooHigh, ReasonRTTUnknown, ReasonRTTStale:

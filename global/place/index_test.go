@@ -269,11 +269,19 @@ func (f *random) job(t *rapid.T) {
 	j.Version++
 	j.Groups, j.Colocate = nil, nil
 	for k := range some(t, 1, 1, 1, 2) {
-		j.Groups = append(j.Groups, Group{Name: []string{"a", "b"}[k], Count: some(t, 0, 1, 1, 2, 3, 5, 30), Ask: some(t, f.asks...), Regions: f.rules(t), Bound: !often(t, 5)})
+		j.Groups = append(j.Groups, Group{Name: []string{"a", "b"}[k], Count: some(t, 0, 1, 1, 2, 3, 5, 30), Ask: some(t, f.asks...), Regions: f.rules(t), Bound: !often(t, 5), Refused: f.refused(t)})
 	}
 	if len(j.Groups) > 1 && rapid.Bool().Draw(t, "colocate") {
 		j.Colocate = [][]string{{"a", "b"}}
 	}
+}
+
+// refused returns the regions whose plugins refuse a group.
+func (f *random) refused(t *rapid.T) map[string]string {
+	if often(t, 4) {
+		return nil
+	}
+	return map[string]string{some(t, f.regions...).Name: "the config is wrong"}
 }
 
 func (f *random) selector(t *rapid.T) Selector {

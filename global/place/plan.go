@@ -224,6 +224,7 @@ const (
 	ReasonFailback         = "failback"
 	ReasonNoCommit         = "region_no_commit"
 	ReasonFeatureLevel     = "feature_level"
+	ReasonConfigInvalid    = "config_invalid"
 	ReasonNoReport         = "region_no_report"
 	ReasonRTTTooHigh       = "rtt_too_high"
 	ReasonRTTUnknown       = "rtt_unknown"

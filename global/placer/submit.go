@@ -110,6 +110,7 @@ func freshJobs(t *state.Tx, snapshot *place.Snapshot) (jobs map[state.JobKey]see
 			continue
 		}
 		job := rec.ToPlace(0)
+		state.AddRefusals(t.State, rec, &job)
 		if groups += len(job.Groups); groups > decidedGroups {
 			break
 		}

@@ -257,8 +257,7 @@ func (st *State) formerChanged(old, now []region.FormerOwner) {
 	}
 }
 
-// IsMoved reports whether a verdict moved a slot: the slot has former owners, or is not at its
-// home.
+// IsMoved reports whether a verdict moved a slot: it has former owners, or is not at its home.
 func IsMoved(s *region.Slot) bool {
 	return s.Home != "" || len(s.Former) > 0 || s.ReturnTo != "" || s.Vacant
 }
@@ -383,6 +382,7 @@ func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
 	if rec == nil {
 		if r != nil {
 			delete(st.Regions, name)
+			st.Forms.Remove(name)
 			st.names = nil
 			// Another cluster may get the name. Its log begins at index 1 again.
 			for _, j := range st.Jobs {

@@ -162,6 +162,7 @@ func (j *Job) followCanaries() {
 // Planned returns a job as a transaction leaves it, without its slots. rev is the revision of its record.
 func Planned(t *Tx, k JobKey, rec *Record, rev int64) place.Job {
 	out := rec.ToPlace(rev)
+	AddRefusals(t.State, rec, &out)
 	if r := t.Rollout(k); rec != nil && !rec.Stopped() && r.GetRun() == rec.Run(rev) && r.GetVersion() == rec.RolledOut() {
 		out = withCanaries(out, r)
 		if out.RegionOrder != nil {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/nusa-scheduler/nusa/global/compact"
+	"github.com/nusa-scheduler/nusa/global/forms"
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/submits"
@@ -57,6 +58,8 @@ type groupRules struct {
 	work uint64
 	// healthyDeadline and progressDeadline are job.Deadlines.
 	healthyDeadline, progressDeadline time.Duration
+	// plugins are the tasks whose drivers are not built in.
+	plugins []forms.Task
 }
 
 // groups holds what many jobs have in common.
@@ -129,6 +132,7 @@ func parsedSpec(spec *nusav1.JobSpec) Spec {
 		rules.healthyDeadline, rules.progressDeadline = job.Deadlines(from)
 		rules.canaries, rules.autoPromote = int(from.GetUpdate().GetCanary()), from.GetUpdate().GetAutoPromote()
 		rules.minHealthy = job.MinHealthy(from, false)
+		rules.plugins = forms.OfGroup(from, g.Name)
 		if rules.canaries > 0 {
 			rules.work = job.GroupHash(from)
 		}

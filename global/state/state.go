@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/events"
+	"github.com/nusa-scheduler/nusa/global/forms"
 	"github.com/nusa-scheduler/nusa/global/history"
 	"github.com/nusa-scheduler/nusa/global/idempotency"
 	"github.com/nusa-scheduler/nusa/global/latency"
@@ -126,6 +127,8 @@ type State struct {
 	Others map[string]func(name string, m proto.Message)
 	// ObjectAlarms are what an operator has to do about objects of other packages, by their kind.
 	ObjectAlarms map[string]string
+	// Forms has the forms of the config of the regions' plugins.
+	Forms forms.Book
 	// Templates are the jobs that begin runs. Letters are those that may leave dead letters.
 	Templates Templates
 	Letters   Letters
@@ -137,16 +140,14 @@ type State struct {
 	// logAlarm is the alarm while that has lasted for longer than a lease. "" means none.
 	LogUnknown bool
 	logAlarm   string
-	// KnownRegions are regions that connected before this term, as far as this server has seen, by
-	// name.
+	// KnownRegions names the regions that connected before this term, as far as this server has seen.
 	KnownRegions []string
 
 	// Candidates is the number of servers that stand for election, including the active one.
 	// GlobalLevel is the least of their feature levels.
 	Candidates  int
 	GlobalLevel uint32
-
-	placed placedRegions
+	placed      placedRegions
 	// systems are the system jobs. attempts are the records of retries, by job and group.
 	systems            JobSet
 	attempts           map[JobKey]map[string]*nusav1.AttemptsRecord
@@ -165,7 +166,6 @@ type State struct {
 	began, massLossAt time.Duration
 	// slotChanges is the number of the latest change in any Region.Changes.
 	slotChanges uint64
-
 	// historyLater: Load leaves out the history.
 	historyLater bool
 	// leaving are the jobs that may have ended, the oldest end first. leftover are the jobs in the

@@ -78,7 +78,7 @@ func (t *Tx) SubmitJob(k JobKey, s Submission) (*nusav1.SubmitResponse, error) {
 		}
 		return &nusav1.SubmitResponse{Version: old.Version(), Revision: rev, Warnings: job.EndedAlready(ended)}, nil
 	}
-	var warnings []string
+	warnings := missingDrivers(t.State, s.Spec)
 	err = t.checkRoom(k, len(s.Encoded))
 	if err == nil {
 		err = t.checkTemplates(k, s.Spec)
@@ -87,7 +87,7 @@ func (t *Tx) SubmitJob(k JobKey, s Submission) (*nusav1.SubmitResponse, error) {
 		if !t.dry {
 			return nil, err
 		}
-		warnings = []string{"a submit is refused now: " + status.Convert(err).Message()}
+		warnings = append(warnings, "a submit is refused now: "+status.Convert(err).Message())
 	}
 	rec := &nusav1.JobRecord{Job: &nusav1.Job{Version: old.Version() + 1, Submitted: timestamppb.New(time.Now())}}
 	if present && ended == nusav1.JobState_JOB_STATE_UNSPECIFIED { // the run continues

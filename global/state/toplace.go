@@ -1,11 +1,14 @@
 package state
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/failover"
+	"github.com/nusa-scheduler/nusa/global/forms"
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/internal/reason"
 	"github.com/nusa-scheduler/nusa/internal/topo"
@@ -44,6 +47,30 @@ func specToPlace(spec *nusav1.JobSpec) place.Job {
 		out.Colocate = append(out.Colocate, c.GetGroups())
 	}
 	return out
+}
+
+// AddRefusals adds to a job which regions refuse the config of its tasks. The lock is held.
+func AddRefusals(st *State, rec *Record, j *place.Job) {
+	if rec == nil || !slices.ContainsFunc(rec.rules, func(r groupRules) bool { return len(r.plugins) > 0 }) {
+		return
+	}
+	j.Groups = slices.Clone(j.Groups)
+	for i := range j.Groups {
+		j.Groups[i].Refused = nil
+		plugins := rec.rulesOf(j.Groups[i].Name).plugins
+		for k := range plugins {
+			for name := range st.Regions {
+				problems := st.Forms.Refuses(name, &plugins[k])
+				if len(problems) == 0 || j.Groups[i].Refused[name] != "" {
+					continue
+				}
+				if j.Groups[i].Refused == nil {
+					j.Groups[i].Refused = map[string]string{}
+				}
+				j.Groups[i].Refused[name] = forms.Text(&plugins[k], problems)
+			}
+		}
+	}
 }
 
 // orderToPlace returns how versions of a job go from region to region, or nil if the job does not say it.
@@ -158,6 +185,95 @@ func regionsToPlace(r *nusav1.RegionsSpec) place.RegionsSpec {
 		out.Near = append(out.Near, near)
 	}
 	return out
+}
+
+// missingDrivers warns of drivers that no node offers in any region which their group allows. A region that
+// has not said which drivers it has may have each. The lock is held.
+func missingDrivers(st *State, s *Spec) (out []string) {
+	for i := range s.job.Groups {
+		g := &s.job.Groups[i]
+		for _, d := range g.Ask.Drivers {
+			var offered []string
+			regions := 0
+			may := func(name string) bool {
+				r := st.Regions[name]
+				if r.Record.GetLost() != nil || r.Record.GetClusterId() == "" || len(g.Regions.Allow) > 0 && !g.Regions.Allows(r.labelled()) {
+					return false
+				}
+				regions++
+				have := r.Report.GetDrivers()
+				if len(have) == 0 || slices.Contains(have, d) {
+					return true
+				}
+				offered = append(offered, have...)
+				return false
+			}
+			if slices.ContainsFunc(st.RegionNames(), may) || regions == 0 {
+				continue
+			}
+			slices.Sort(offered)
+			which := "no region has"
+			if len(g.Regions.Allow) > 0 {
+				which = "no region that the job allows has"
+			}
+			out = append(out, fmt.Sprintf("%s driver %s: group %s waits until a node offers it (drivers there: %s)",
+				which, d, g.Name, strings.Join(slices.Compact(offered), ", ")))
+		}
+	}
+	return out
+}
+
+// WrongConfigs returns the problems of configs of plugins that every region refuses which the job allows and
+// which has the plugin. Regions that do not say what their plugins accept may accept it. The lock is held.
+func WrongConfigs(st *State, spec *nusav1.JobSpec) (out job.Errors) {
+	for _, task := range forms.Tasks(spec) {
+		var refusing []string
+		var first job.Errors
+		accepts := slices.ContainsFunc(st.RegionNames(), func(name string) bool {
+			r := st.Regions[name]
+			switch {
+			case !allows(spec, task.Group, r) || r.Record.GetLost() != nil || r.Record.GetClusterId() == "":
+				return false
+			case !st.Forms.Known(name):
+				return r.Report == nil || slices.Contains(r.Report.GetDrivers(), task.Driver)
+			case !st.Forms.Has(name, task.Driver):
+				return false
+			}
+			problems := st.Forms.Refuses(name, &task)
+			if len(problems) > 0 {
+				refusing = append(refusing, name)
+			}
+			if first == nil {
+				first = problems
+			}
+			return len(problems) == 0
+		})
+		if accepts || len(refusing) == 0 {
+			continue
+		}
+		where := fmt.Sprintf(" (driver %s in region %s)", task.Driver, refusing[0])
+		if more := len(refusing) - 1; more > 0 {
+			where = fmt.Sprintf(" (driver %s in region %s and %d more)", task.Driver, refusing[0], more)
+		}
+		for _, p := range first {
+			p.Message += where
+			out = append(out, p)
+		}
+	}
+	return out[:min(len(out), maxConfigProblems)]
+}
+
+// maxConfigProblems bounds the problems of configs in one error.
+const maxConfigProblems = 20
+
+// allows reports whether `regions.allow` of a group matches a region.
+func allows(spec *nusav1.JobSpec, group string, r *Region) bool {
+	return regionsToPlace(job.RegionsOf(spec, group)).Allows(r.labelled())
+}
+
+// labelled returns the region with what selectors look at.
+func (r *Region) labelled() *place.Region {
+	return &place.Region{Name: r.Name, Labels: r.Record.GetDefinition().GetLabels()}
 }
 
 func selectorToPlace(s *nusav1.RegionSelector) place.Selector {
@@ -344,6 +460,9 @@ func resourcesToPlace(r *nusav1.Resources) place.Resources {
 // ToPlace returns the job with its slots, in the form that package place takes. The lock is held.
 func (j *Job) ToPlace(see Sight) place.Job {
 	out := *j.Place()
+	if see.st != nil {
+		AddRefusals(see.st, j.Record, &out)
+	}
 	out.Slots = j.SortedSlots()
 	out.Breaches = j.Notes().Breaches
 	out.Summaries = j.Reported(j.Record)

@@ -310,6 +310,7 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello) (bool, error) {
 		Summaries:    &nusav1.Position{Epoch: r.SummariesAt.Epoch, Sequence: r.SummariesAt.Sequence},
 		FederationId: st.Sessions.Federation, LeadershipTerm: leadershipTerm(st), StoreRevision: st.Revision, FeatureLevel: st.GlobalLevel,
 		Row: &nusav1.Position{Epoch: r.Row.Epoch, Sequence: r.Row.Sequence}, Confirm: slices.Contains(st.Unconfirmed(), c.region),
+		Forms: proto.Uint64(st.Forms.Hash(c.region)),
 	}}})
 	c.opened.Store(true)
 	st.RegionsChanged()

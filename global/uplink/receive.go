@@ -72,6 +72,8 @@ func (s *Server) handle(ctx context.Context, c *session, m *nusav1.RegionMessage
 		s.setServers(c, k.Update.GetServers())
 	case *nusav1.RegionMessage_AuthAck:
 		s.noteAuth(c, k.AuthAck)
+	case *nusav1.RegionMessage_Forms:
+		s.setForms(c, k.Forms)
 	case *nusav1.RegionMessage_Goodbye:
 		return nil, errGoodbye
 	default:
@@ -87,6 +89,18 @@ func (s *Server) noteAuth(c *session, ack *nusav1.AuthAck) {
 	if r := s.liveRegion(c); r != nil {
 		r.Auth = state.AuthCopy{Hash: ack.GetHash(), Version: ack.GetVersion()}
 		r.Stamp = s.st.Notify()
+	}
+}
+
+// setForms stores which config the region's drivers accept. Jobs that wait may find a region now.
+func (s *Server) setForms(c *session, m *nusav1.DriverForms) {
+	s.st.Lock()
+	defer s.st.Unlock()
+	if r := s.liveRegion(c); r != nil && s.st.Forms.Set(c.region, m) {
+		s.st.Openings++
+		if len(s.st.Pending) > 0 {
+			s.WakePlacer()
+		}
 	}
 }
 

@@ -11,7 +11,8 @@
 //	orders        turns slot orders into commands of the log
 //	send          sends the messages to the global tier when they are due
 //	output        the outputs of jobs of steps of workflows
-//	sendreport    decides when a report is sent
+//	sendreport    decides when a report is sent, and sends changed forms before it
+//	forms         which config the plugins of the nodes accept
 //	sendrow       sends the changes of the row of round trips
 //	asks          the asks whose fit counts are reported
 //	summaries     which summaries of jobs have changed

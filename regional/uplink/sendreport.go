@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 )
@@ -49,6 +50,9 @@ func (ss *session) sendReport(now time.Time) (time.Time, error) {
 	ss.reportTook = time.Since(began)
 	r.Sequence = ss.lastReport.GetSequence() + 1
 	ss.lastReport, ss.reportAt = r, now
+	if err := ss.sendForms(); err != nil { // first, so that the server knows them when it learns of the driver
+		return time.Time{}, err
+	}
 	return now.Add(ss.reportInterval), ss.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Report{Report: r}})
 }
 
@@ -83,4 +87,18 @@ func (ss *session) sendFits(time.Time) (time.Time, error) {
 		shape.Fits = append(shape.Fits, out.GetFits()...) // for isUrgent
 	}
 	return time.Time{}, ss.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Fits{Fits: out}})
+}
+
+// sendForms sends the forms of the config of plugins if the server accepts them and has others.
+func (ss *session) sendForms() error {
+	if ss.formsOf == nil {
+		return nil
+	}
+	forms := ss.formsOf.read(ss.u.cfg.FSM.View())
+	hash := job.FormsHash(forms)
+	if hash == ss.formsSent {
+		return nil
+	}
+	ss.formsSent = hash
+	return ss.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Forms{Forms: forms}})
 }

@@ -79,7 +79,11 @@ type session struct {
 	reportAt    time.Time     // of the last report
 	urgentAt    time.Time     // of the last call of isUrgent
 	latencyAt   time.Time
-	changesRow  bool // the server can read changes of the row
+	// formsOf reads the forms of plugins; nil: the server does not accept them. formsSent is the hash of those
+	// that it has.
+	formsOf    *formReader
+	formsSent  uint64
+	changesRow bool // the server can read changes of the row
 	// confirm is true after a recovery of the global store. Each request for the lease then
 	// says whether the region may run anything without an order.
 	confirm bool
@@ -97,7 +101,7 @@ func newSession(u *Uplink, stream globalStream, client nusav1.FederationClient, 
 	if interval <= 0 || interval > u.cfg.ReportInterval {
 		interval = u.cfg.ReportInterval
 	}
-	return &session{
+	out := &session{
 		u: u, stream: stream, client: client, wake: make(chan struct{}, 1), hasJoined: make(chan struct{}), welcome: join, level: level,
 		inbox: link.NewInbox[*nusav1.SlotOrder](maxSlots),
 		lease: w.GetLease().AsDuration(), reportInterval: interval,
@@ -105,6 +109,10 @@ func newSession(u *Uplink, stream globalStream, client nusav1.FederationClient, 
 		changesRow: w.GetRow() != nil, confirm: w.GetConfirm(), cursor: u.cursor(w), sentAnswers: map[string]*nusav1.SlotAnswer{}, sentEdges: map[string]sentEdge{},
 		answerPace: wait.NewPace(coalesce, burst), summaryPace: wait.NewPace(coalesce, burst),
 	}
+	if w.Forms != nil {
+		out.formsOf, out.formsSent = &formReader{}, w.GetForms()
+	}
+	return out
 }
 
 // wakeSender makes the sender check which messages are due.

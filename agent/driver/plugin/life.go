@@ -116,7 +116,7 @@ func (l *life) start(cfg Config, socket string) error {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer r.Close()
-		err := cmd.Start()
+		err := driver.StartFault(cfg.Path, cmd.Start())
 		w.Close()
 		l.process = cmd.Process
 		started <- err

@@ -282,7 +282,7 @@ func TestChanged(t *testing.T) {
 	<-changed
 	cfg.Path, cfg.Dir = "/no/such/plugin", t.TempDir()
 	d = openConfig(t, cfg, defaults)
-	if f := d.Fingerprint(t.Context()); f.Healthy || !strings.Contains(f.Message, "/no/such/plugin: no such file or directory") {
+	if f := d.Fingerprint(t.Context()); f.Healthy || !strings.Contains(f.Message, "there is no file /no/such/plugin on this node: install it there") {
 		t.Errorf("%+v", f)
 	}
 	<-changed

@@ -144,9 +144,9 @@ func TestBadStart(t *testing.T) {
 		want   []string
 	}{
 		{map[string]any{"command": "no-such-command"}, []string{"config.command: ", "no-such-command", "not found in the task's PATH, "}},
-		{map[string]any{"command": "/no/such/file"}, []string{"config.command: ", "/no/such/file", "no such file"}},
-		{map[string]any{"command": plain}, []string{"config.command: ", "permission denied"}},
-		{map[string]any{"command": dir}, []string{"config.command: ", "permission denied"}},
+		{map[string]any{"command": "/no/such/file"}, []string{"config.command: ", "/no/such/file", "there is no file"}},
+		{map[string]any{"command": plain}, []string{"config.command: ", "may not be executed"}},
+		{map[string]any{"command": dir}, []string{"config.command: ", "is a folder, not a program"}},
 		{map[string]any{"command": "true", "dir": "/no/such/folder"}, []string{"config.dir: ", "/no/such/folder"}},
 		{map[string]any{"command": "true", "dir": plain}, []string{"config.dir: ", "not a directory"}},
 		{map[string]any{"command": "true", "user": "no-such-user"}, []string{"config.user: ", "no-such-user"}},

@@ -1,0 +1,185 @@
+package forms
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/job"
+	"github.com/nusa-scheduler/nusa/job/config"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Bounds of what a region sends.
+const (
+	MaxDrivers = 64
+	MaxForms   = 8
+	MaxBytes   = 64 << 10
+)
+
+// Task is a task whose driver is not built in.
+type Task struct {
+	Group, Name, Driver string
+	Config              map[string]any
+}
+
+// Tasks returns the tasks of a job whose drivers are not built in, sorted by group and name.
+func Tasks(spec *nusav1.JobSpec) (out []Task) {
+	for _, group := range slices.Sorted(maps.Keys(spec.GetGroups())) {
+		out = append(out, OfGroup(spec.GetGroups()[group], group)...)
+	}
+	return out
+}
+
+// OfGroup is Tasks for one group of a job.
+func OfGroup(g *nusav1.Group, name string) (out []Task) {
+	for _, task := range slices.Sorted(maps.Keys(g.GetTasks())) {
+		t := g.GetTasks()[task]
+		if _, builtin := config.Of(t.GetDriver()); !builtin {
+			out = append(out, Task{Group: name, Name: task, Driver: t.GetDriver(), Config: t.GetConfig().AsMap()})
+		}
+	}
+	return out
+}
+
+// Path returns the path of the task's config in the job.
+func (t *Task) Path() string { return "groups." + t.Group + ".tasks." + t.Name + ".config" }
+
+// Book holds the forms of all regions. The zero value is empty. It is not safe for concurrent use.
+type Book struct {
+	regions map[string]*region
+	version uint64
+}
+
+type region struct {
+	hash    uint64
+	drivers map[string]*driver
+}
+
+// driver says what the nodes of a region accept: any config, or those of one of the forms.
+type driver struct {
+	forms []*form
+	any   bool
+}
+
+// form is a schema. Regions with the same form share it.
+type form struct {
+	digest [sha256.Size]byte
+	schema config.Schema
+}
+
+// encoded returns a deterministic encoding. Messages of this kind can always be encoded.
+func encoded(m proto.Message) []byte {
+	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return nil
+	}
+	return raw
+}
+
+// Set stores the forms that a region sent. It reports whether they differ from those before. Of forms beyond
+// the bounds, it stores that the nodes accept any config.
+func (b *Book) Set(name string, m *nusav1.DriverForms) (changed bool) {
+	hash := job.FormsHash(m)
+	if old := b.regions[name]; old != nil && old.hash == hash {
+		return false
+	}
+	next, size := &region{hash: hash, drivers: map[string]*driver{}}, 0
+	for _, d := range m.GetDrivers()[:min(len(m.GetDrivers()), MaxDrivers)] {
+		to := &driver{any: d.GetAny() || len(d.GetForms()) > MaxForms || len(d.GetForms()) == 0}
+		if size += proto.Size(d); size > MaxBytes {
+			to.any = true
+		}
+		for _, s := range d.GetForms() {
+			if to.any {
+				break
+			}
+			f := b.share(s)
+			to.any = f == nil
+			to.forms = append(to.forms, f)
+		}
+		if to.any {
+			to.forms = nil
+		}
+		next.drivers[d.GetDriver()] = to
+	}
+	if b.regions == nil {
+		b.regions = map[string]*region{}
+	}
+	b.regions[name] = next
+	b.version++
+	return true
+}
+
+// share returns a form that a region has already, or a new one. It returns nil if the form breaks its bounds.
+func (b *Book) share(s *nusav1.ConfigSchema) *form {
+	digest := sha256.Sum256(encoded(s))
+	for _, r := range b.regions {
+		for _, d := range r.drivers {
+			for _, f := range d.forms {
+				if bytes.Equal(f.digest[:], digest[:]) {
+					return f
+				}
+			}
+		}
+	}
+	schema := job.ConfigSchemaFromProto(s)
+	if config.CheckSchema(schema) != nil {
+		return nil
+	}
+	return &form{digest: digest, schema: schema}
+}
+
+// Remove forgets a region.
+func (b *Book) Remove(name string) {
+	if b.regions[name] != nil {
+		delete(b.regions, name)
+		b.version++
+	}
+}
+
+// Version grows with each change.
+func (b *Book) Version() uint64 { return b.version }
+
+// Hash returns job.FormsHash of a region's forms, or 0 if the region has sent none.
+func (b *Book) Hash(name string) uint64 {
+	if r := b.regions[name]; r != nil {
+		return r.hash
+	}
+	return 0
+}
+
+// Known reports whether a region has sent its forms.
+func (b *Book) Known(name string) bool { return b.regions[name] != nil }
+
+// Has reports whether a ready node of a region has a driver, according to the region's forms.
+func (b *Book) Has(name, driver string) bool {
+	r := b.regions[name]
+	return r != nil && r.drivers[driver] != nil
+}
+
+// Refuses returns the problems of a task's config if each node of the region that has the driver refuses it.
+// They are those of the first form. It returns nothing if the region may accept the config.
+func (b *Book) Refuses(name string, t *Task) (out job.Errors) {
+	r := b.regions[name]
+	if r == nil {
+		return nil
+	}
+	d := r.drivers[t.Driver]
+	if d == nil || d.any || slices.ContainsFunc(d.forms, func(f *form) bool { return f.schema.Error(t.Config, config.Submitted) == nil }) {
+		return nil
+	}
+	d.forms[0].schema.Check(t.Config, config.Submitted, func(at, text string) {
+		out = append(out, job.Problem{Field: t.Path() + at, Message: text, Reason: nusav1.Reason_REASON_CONFIG_INVALID})
+	})
+	return out
+}
+
+// Text returns the first of the problems in one line, for a region that gets no instance because of them.
+func Text(t *Task, problems job.Errors) string {
+	return fmt.Sprintf("driver %s of its nodes does not accept %s: %s", t.Driver, problems[0].Field, problems[0].Message)
+}

@@ -1,0 +1,101 @@
+package forms
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func formWith(fields ...string) *nusav1.ConfigSchema {
+	out := &nusav1.ConfigSchema{}
+	for _, name := range fields {
+		out.Fields = append(out.Fields, &nusav1.ConfigField{Name: name, Type: nusav1.ConfigType_CONFIG_TYPE_TEXT})
+	}
+	return out
+}
+
+func driverOf(name string, forms ...*nusav1.ConfigSchema) *nusav1.DriverForm {
+	return &nusav1.DriverForm{Driver: name, Forms: forms}
+}
+
+// TestRefuses: a region refuses a config if each form of the driver does.
+func TestRefuses(t *testing.T) {
+	many := make([]*nusav1.ConfigSchema, MaxForms+1)
+	for i := range many {
+		many[i] = formWith(fmt.Sprint("x", i))
+	}
+	large := make([]*nusav1.ConfigSchema, 0, MaxForms)
+	for i := range MaxForms {
+		f := formWith()
+		for k := range 64 {
+			f.Fields = append(f.Fields, &nusav1.ConfigField{Name: fmt.Sprintf("f%d_%d", i, k), Help: strings.Repeat("h", 128)})
+		}
+		large = append(large, f)
+	}
+	for name, c := range map[string]struct {
+		driver *nusav1.DriverForm
+		want   string
+	}{
+		"no form":    {driverOf("vm"), ""},
+		"any":        {&nusav1.DriverForm{Driver: "vm", Any: true, Forms: []*nusav1.ConfigSchema{formWith("other")}}, ""},
+		"accepts":    {driverOf("vm", formWith("image")), ""},
+		"one does":   {driverOf("vm", formWith("other"), formWith("image")), ""},
+		"refuses":    {driverOf("vm", formWith("imgae")), `groups.web.tasks.main.config.image: unknown field, did you mean "imgae"?`},
+		"both do":    {driverOf("vm", formWith("x"), formWith("y")), "groups.web.tasks.main.config.image: unknown field, known here are x"},
+		"no fields":  {driverOf("vm", formWith()), "groups.web.tasks.main.config.image: unknown field: the driver has no settings"},
+		"too many":   {driverOf("vm", many...), ""},
+		"too large":  {driverOf("vm", large...), ""},
+		"not sound":  {driverOf("vm", formWith("UPPER")), ""},
+		"of another": {driverOf("other", formWith("x")), ""},
+	} {
+		var b Book
+		task := Task{Group: "web", Name: "main", Driver: "vm", Config: map[string]any{"image": "x"}}
+		b.Set("oslo", &nusav1.DriverForms{Drivers: []*nusav1.DriverForm{c.driver}})
+		problems := b.Refuses("oslo", &task)
+		if got := problems.Error(); len(problems) == 0 && c.want != "" || len(problems) > 0 && got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+		if len(b.Refuses("rome", &task)) > 0 || b.Known("rome") || b.Has("rome", "vm") {
+			t.Errorf("%s: a region that has sent nothing", name)
+		}
+	}
+}
+
+// TestBook: the same forms change nothing, regions share equal forms, and a removed region is forgotten.
+func TestBook(t *testing.T) {
+	var b Book
+	sent := func() *nusav1.DriverForms {
+		return &nusav1.DriverForms{Drivers: []*nusav1.DriverForm{driverOf("vm", formWith("image"), formWith("kernel"))}}
+	}
+	if !b.Set("oslo", sent()) || b.Set("oslo", sent()) || !b.Set("rome", sent()) || b.Version() != 2 {
+		t.Errorf("version %d", b.Version())
+	}
+	if b.regions["oslo"].drivers["vm"].forms[1] != b.regions["rome"].drivers["vm"].forms[1] {
+		t.Error("two regions have a copy each")
+	}
+	if b.Hash("oslo") != job.FormsHash(sent()) || b.Hash("oslo") == job.FormsHash(&nusav1.DriverForms{}) || b.Hash("none") != 0 || job.FormsHash(&nusav1.DriverForms{}) == 0 {
+		t.Error("hashes")
+	}
+	b.Remove("oslo")
+	b.Remove("oslo")
+	if b.Known("oslo") || b.Hash("oslo") != 0 || b.Version() != 3 {
+		t.Error("a removed region is still known")
+	}
+}
+
+func TestTasks(t *testing.T) {
+	config, _ := structpb.NewStruct(map[string]any{"n": 1})
+	spec := &nusav1.JobSpec{Groups: map[string]*nusav1.Group{
+		"b": {Tasks: map[string]*nusav1.Task{"z": {Driver: "vm", Config: config}, "a": {Driver: "script"}, "p": {Driver: "process"}}},
+		"a": {Tasks: map[string]*nusav1.Task{"d": {Driver: "docker"}}},
+	}}
+	got := Tasks(spec)
+	if len(got) != 2 || got[0].Path() != "groups.b.tasks.a.config" || got[1].Path() != "groups.b.tasks.z.config" || got[1].Config["n"] != 1.0 {
+		t.Errorf("%+v", got)
+	}
+}

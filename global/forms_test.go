@@ -1,0 +1,120 @@
+package global
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// formsOf returns the message of a region whose driver vm has these fields, all of them text.
+func formsOf(fields ...string) *nusav1.RegionMessage {
+	form := &nusav1.ConfigSchema{}
+	for _, name := range fields {
+		form.Fields = append(form.Fields, &nusav1.ConfigField{Name: name, Type: nusav1.ConfigType_CONFIG_TYPE_TEXT})
+	}
+	return &nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Forms{Forms: &nusav1.DriverForms{
+		Drivers: []*nusav1.DriverForm{{Driver: "vm", Forms: []*nusav1.ConfigSchema{form}}}}}}
+}
+
+// eventually waits until ok, which calls the server.
+func (s *testServer) eventually(what string, ok func() bool) {
+	s.t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(testWait); !ok(); <-tick.C {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("not within %s: %s", testWait, what)
+		}
+	}
+}
+
+// TestConfigOfPlugins: a job is refused, and not stored, if each region that it allows and that has its plugin
+// refuses the config. A region that refuses it gets no instance, and explain says why.
+func TestConfigOfPlugins(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	spec := func(name string, config map[string]any) *nusav1.JobSpec {
+		out := testJob(name, 2)
+		task := out.Groups["web"].Tasks["server"]
+		task.Driver = "vm"
+		var err error
+		if task.Config, err = structpb.NewStruct(config); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	submit := func(spec *nusav1.JobSpec) (*nusav1.SubmitResponse, error) {
+		return s.jobs().Submit(t.Context(), &nusav1.SubmitRequest{Spec: spec})
+	}
+	with := func(drivers ...string) func(*fakeRegion) { return func(r *fakeRegion) { r.drivers = drivers } }
+
+	alpha := s.joined("alpha", with("process"), func(r *fakeRegion) { r.fits = 0 })
+	s.waitReport("alpha")
+	got, err := submit(spec("early", map[string]any{"imgae": "x"}))
+	const missing = "no region has driver vm: group web waits until a node offers it (drivers there: process)"
+	if err != nil || strings.Join(got.GetWarnings(), "\n") != missing {
+		t.Errorf("no region has the plugin: %v, %v", got, err)
+	}
+	if alpha.welcome.Forms == nil || alpha.welcome.GetForms() != 0 {
+		t.Errorf("the welcome: %v", alpha.welcome)
+	}
+	alpha.mu.Lock()
+	alpha.drivers, alpha.fits = []string{"process", "vm"}, 100
+	rep := alpha.report()
+	alpha.mu.Unlock()
+	alpha.send(formsOf("image"))
+	alpha.send(rep)
+	bad := spec("bad", map[string]any{"imgae": "x", "image": 7})
+	s.eventually("what was accepted before the plugin came is refused", func() bool {
+		_, err = submit(spec("early", map[string]any{"imgae": "x"}))
+		return status.Code(err) == codes.InvalidArgument
+	})
+	if _, err := s.jobs().Plan(t.Context(), &nusav1.PlanRequest{Spec: bad}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("plan: %v", err)
+	}
+	_, err = submit(bad)
+	const want = `groups.web.tasks.server.config.image: must be text: write it in quotes (driver vm in region alpha) (and 1 more)`
+	if got := status.Convert(err).Message(); got != want {
+		t.Errorf("refused with %q, want %q", got, want)
+	}
+	if _, err := s.jobs().Get(t.Context(), &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "bad"}}); status.Code(err) != codes.NotFound {
+		t.Errorf("the refused job: %v", err)
+	}
+
+	// Beta has another version of the plugin, which accepts what alpha refuses.
+	beta := s.joined("beta", with("process", "vm"))
+	beta.send(formsOf("imgae"))
+	s.waitReport("beta")
+	s.eventually("the job is accepted", func() bool {
+		_, err = submit(spec("mixed", map[string]any{"imgae": "x"}))
+		return err == nil
+	})
+	beta.waitSlot("default/mixed/web/0", accepted)
+	beta.waitSlot("default/early/web/0", accepted) // it waited for a region that accepts its config
+	e, err := s.jobs().Explain(t.Context(), &nusav1.ExplainRequest{Job: &nusav1.JobRef{Name: "mixed"}})
+	if err != nil || len(e.GetGroups()) != 1 || len(e.GetGroups()[0].GetRegions()) != 2 {
+		t.Fatalf("explain: %v, %v", e, err)
+	}
+	const why = `driver vm of its nodes does not accept groups.web.tasks.server.config.imgae: unknown field, did you mean "image"?`
+	for _, v := range e.GetGroups()[0].GetRegions() {
+		if v.GetRegion() == "beta" && v.GetTaken() != 2 || v.GetRegion() == "alpha" && (v.GetReason() != nusav1.Reason_REASON_CONFIG_INVALID || v.GetMessage() != why) {
+			t.Errorf("verdict %v", v)
+		}
+	}
+	only := spec("only", map[string]any{"imgae": "x"})
+	only.Regions = &nusav1.RegionsSpec{Allow: []*nusav1.RegionSelector{{Name: "alpha"}}}
+	if _, err := submit(only); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("only alpha is allowed: %v", err)
+	}
+	alpha.leave()
+	again := s.join(helloOf("alpha", 2))
+	again.wait("welcome", func() bool { return again.welcome != nil })
+	if again.welcome.GetForms() == 0 {
+		t.Error("a new session does not learn that the server has the forms")
+	}
+}
