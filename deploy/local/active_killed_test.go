@@ -159,11 +159,19 @@ func (b *burst) acknowledged(i int, resp *nusav1.SubmitResponse) {
 // retry reports whether a submit has to be sent again: its outcome is unknown, or it was refused
 // because no server is active or a queue is full.
 func (b *burst) retry(err error) bool {
-	switch status.Code(err) {
-	case codes.Unavailable, codes.ResourceExhausted, codes.Canceled, codes.Unknown, codes.DeadlineExceeded:
+	again := sentAgain(err)
+	if again {
 		b.mu.Lock()
 		b.again++
 		b.mu.Unlock()
+	}
+	return again
+}
+
+// sentAgain reports whether a request with an idempotency key may be sent again after an error.
+func sentAgain(err error) bool {
+	switch status.Code(err) {
+	case codes.Unavailable, codes.ResourceExhausted, codes.Canceled, codes.Unknown, codes.DeadlineExceeded:
 		return true
 	}
 	return false
