@@ -51,41 +51,41 @@ func (m *marks) run(name string) *runMarks {
 	return r
 }
 
-// noteOffered notes that a region was offered a step.
-func (m *marks) noteOffered(name string, at time.Time) {
+// note calls f with the marks of the run and the number of the step of a job, if it is one. The lock is held in f.
+func (m *marks) note(name string, f func(r *runMarks, run string, i int)) {
 	run, i, ok := stepOf(name)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !ok || i >= m.steps {
-		return
+	if ok && i < m.steps {
+		f(m.run(run), run, i)
 	}
-	r := m.run(run)
-	if r.offered[i] {
-		return
-	}
-	r.offered[i] = true
-	m.offered++
-	if before := i - m.width; before >= 0 && !r.ended[before].IsZero() {
-		m.latencies = append(m.latencies, at.Sub(r.ended[before]))
-	}
+}
+
+// noteOffered notes that a region was offered a step.
+func (m *marks) noteOffered(name string, at time.Time) {
+	m.note(name, func(r *runMarks, _ string, i int) {
+		if r.offered[i] {
+			return
+		}
+		r.offered[i] = true
+		m.offered++
+		if before := i - m.width; before >= 0 && !r.ended[before].IsZero() {
+			m.latencies = append(m.latencies, at.Sub(r.ended[before]))
+		}
+	})
 }
 
 // noteEnded notes that a region said that a step had ended. Of several such messages the last one before the
 // offer of the next step counts.
 func (m *marks) noteEnded(name string, at time.Time) {
-	run, i, ok := stepOf(name)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !ok || i >= m.steps {
-		return
-	}
-	r := m.run(run)
-	first := r.ended[i].IsZero()
-	r.ended[i] = at
-	if !first {
-		return
-	}
-	if r.open--; r.open == 0 {
-		m.ended <- run
-	}
+	m.note(name, func(r *runMarks, run string, i int) {
+		first := r.ended[i].IsZero()
+		r.ended[i] = at
+		if !first {
+			return
+		}
+		if r.open--; r.open == 0 {
+			m.ended <- run
+		}
+	})
 }

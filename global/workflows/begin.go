@@ -65,14 +65,15 @@ func begin(b *Book, t *state.Tx, k state.JobKey, p *prepared) error {
 	if err := b.may(); err != nil {
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}
+	runs, items, _ := beginning(b, t, nil)
 	switch now, _ := t.Job(p.of); {
 	case now != p.record:
 		return status.Errorf(codes.Unavailable, "workflow %s has just changed: run it again", p.of)
 	case b.runs[k] != nil:
 		return errRepeated
-	case b.active >= mostActive:
-		return status.Errorf(codes.ResourceExhausted, "%d runs of workflows have not ended, the most there may be: wait for the end of some", b.active)
-	case len(b.runs) >= mostRuns || b.steps+p.size > mostSteps:
+	case b.active+runs >= mostActive:
+		return status.Errorf(codes.ResourceExhausted, "%d runs of workflows have not ended, the most there may be: wait for the end of some", b.active+runs)
+	case len(b.runs)+runs >= mostRuns || b.steps+items+p.size > mostSteps:
 		return status.Error(codes.ResourceExhausted, "there are too many runs of workflows: lower history.count and history.age of workflows with many")
 	}
 	if _, changed := state.OtherOf(t, runKey(k)); changed {

@@ -273,18 +273,22 @@ func beginInner(b *Book, t *state.Tx, r *run, i, item, attempt int, region strin
 }
 
 // beginning counts the runs that a transaction begins, with the items of their steps: of all, and of those inside the
-// outermost run root. The lock is held.
+// outermost run root, which may be nil. The lock is held.
 func beginning(b *Book, t *state.Tx, root *run) (runs, all, tree int) {
 	for name, m := range state.OthersOf(t, runKind) {
 		namespace, id, _ := strings.Cut(name, "/")
 		rec, _ := m.(*nusav1.WorkflowRunRecord)
-		def := b.defs[namespace+"/"+rec.GetSpec()].in(rec.GetRun().GetWorkflow())
+		def := b.defs[namespace+"/"+rec.GetSpec()]
+		if def == nil {
+			def = b.compiled[namespace+"/"+rec.GetSpec()]
+		}
+		def = def.in(rec.GetRun().GetWorkflow())
 		if def == nil || b.runs[state.JobKey{Namespace: namespace, Name: id}] != nil {
 			continue
 		}
 		size := def.size(parameters(def.spec, rec.GetRun().GetParameters()))
 		runs, all = runs+1, all+size
-		if namespace == root.key.Namespace && rec.GetRoot() == root.key.Name {
+		if root != nil && namespace == root.key.Namespace && rec.GetRoot() == root.key.Name {
 			tree += size
 		}
 	}

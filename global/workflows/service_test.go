@@ -3,6 +3,7 @@ package workflows
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -63,6 +64,44 @@ func newService(t *testing.T, text string) (*Service, *Book) {
 		t.Fatal(err)
 	}
 	return &Service{Current: func() *Book { return b }}, b
+}
+
+// TestRunsOfOneTransactionCountTogether: the bounds of all runs hold also for runs that begin in one transaction, with
+// the first run of a workflow among them.
+func TestRunsOfOneTransactionCountTogether(t *testing.T) {
+	s, b := newService(t, "name: tree\nworkflow: {steps: {a: {ref: work}, b: {ref: work}}}\n")
+	k := state.JobKey{Namespace: "default", Name: "tree"}
+	record, spec, err := s.Current().workflow(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		bound string
+		near  func(up int)
+	}{
+		{"items", func(up int) { b.steps += up * (mostSteps - 5) }},
+		{"active runs", func(up int) { b.active += up * (mostActive - 2) }},
+	} {
+		p, err := prepare(b, k, record, spec, given{field: "parameters"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun := 0
+		_, err = b.term.Commit.Do(t.Context(), func(t *state.Tx) error {
+			c.near(1)
+			defer c.near(-1)
+			for i := range 3 {
+				if err := begin(b, t, state.JobKey{Namespace: "default", Name: fmt.Sprintf("tree.%s%d", c.bound[:1], i)}, p); err != nil {
+					return err
+				}
+				begun++
+			}
+			return nil
+		})
+		if status.Code(err) != codes.ResourceExhausted || begun != 2 {
+			t.Errorf("%s: %d runs have begun in one transaction: %v", c.bound, begun, err)
+		}
+	}
 }
 
 // TestAFullStoreTakesNoRuns: the beginning of a run stores up to a job with its parameters. It finds room under the
