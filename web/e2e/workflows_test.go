@@ -46,6 +46,11 @@ func TestRuns(t *testing.T) {
 	p.click("dialog button.primary", "Retry")
 	p.see("runs again from train.")
 
+	// A link to the run of a schedule, which may be that of a workflow, leads to the page of the run.
+	p.ignore("status of 404")
+	p.navigate(address + "/ui/jobs?job=default/" + fixture.FailedRun)
+	p.wait("location.pathname === '/ui/workflows' && new URLSearchParams(location.search).get('run') === 'default/" + fixture.FailedRun + "'")
+
 	// The schedules of jobs, on the same server.
 	p.navigate(address + "/ui/schedules")
 	p.see("3 runs in a row have failed")
