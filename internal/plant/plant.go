@@ -82,6 +82,10 @@ const (
 	StableForgotten Bug = "stable version forgotten"
 	// HoldForgotten: a version whose canaries are not promoted replaces the other instances.
 	HoldForgotten Bug = "hold forgotten"
+	// OverrideEnded: an override ends with the next order about its job.
+	OverrideEnded Bug = "override ends with an order"
+	// BoundOfSlot: an override bounds each slot of a group, not all of them together.
+	BoundOfSlot Bug = "override bounds each slot"
 )
 
 // Bugs lists all bugs.
@@ -89,4 +93,4 @@ var Bugs = [...]Bug{GrantBeforeOrders, DeposedServes, RenewWithoutKey, NoDrift, 
 	OlderRenewal, NewestOnly, FenceBack, OldStore, OldLog, AckBeforeSync, AnswerOnce, DeltaLate, Unverified, ActBeforeStore, LostAtElection, LevelIgnored, NoConfirmation,
 	BindingForgotten, MassLossIgnored, StartingForgotten, RetryForever, DownForgotten, HealthyAtOnce,
 	OverlapForgotten, RunBeforeRecord, TimesForgotten, DependsForgotten, LimitForgotten,
-	PromotedAtOnce, StableForgotten, HoldForgotten}
+	PromotedAtOnce, StableForgotten, HoldForgotten, OverrideEnded, BoundOfSlot}

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
 // OverrideLevel is the feature level from which on the log may have SetOverride, and the state has
@@ -234,7 +236,7 @@ func endRebound(t *txn) {
 // the region has to run.
 func endOverride(t *txn, s *Slot) {
 	o, ok := t.Override(s.Namespace, s.Job)
-	if ok && s.Desired == Run && (o.Run < 0 || o.Run > 0 && s.Run > o.Run) {
+	if ok && s.Desired == Run && (o.Run < 0 || o.Run > 0 && (s.Run > o.Run || plant.Is(plant.OverrideEnded))) {
 		changeOverride(t, s.Key().JobKey(), nil, EventOverrideEnded, o.Text())
 	}
 }
@@ -263,6 +265,10 @@ func withHeld(t *txn, key GroupKey, slots []*Slot) []*Slot {
 	copied := false
 	for i, s := range slots {
 		held := int32(0)
+		if plant.Is(plant.BoundOfSlot) && first < math.MaxInt32 {
+			count, _ := t.jobEntry(key.JobKey()).override.bound(key.Group)
+			first = s.From + count
+		}
 		if s.Desired == Run && first < s.To {
 			held = s.To - max(first, s.From)
 		}

@@ -277,6 +277,10 @@ func (w *world) groupConverged(t *globalTerm, j *jobRecord, g *groupVersion) {
 		want := !j.stopped && i < count
 		switch {
 		case !want && len(live) == 0:
+		case want && w.watch.overrides.heldAt(inst, o):
+			if len(live) > 0 {
+				w.watch.fail(overrideKept, "%s runs on %s, and an override holds it", inst, live[0].a.id)
+			}
 		case !want:
 			if w.excused(t, inst, o) {
 				w.watch.stats.Reasons++

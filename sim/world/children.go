@@ -438,9 +438,18 @@ func (t rollouts) heldBy(j *jobRecord) string {
 	for _, s := range t.slotsOf(j.name) {
 		if r := t.regions[s.Region]; r != nil && !r.life.Connected() {
 			return "region " + s.Region + " is disconnected"
+		} else if r != nil && t.holdsCanary(j, s) {
+			return "an override of region " + s.Region + " may keep a canary stopped"
 		}
 	}
 	return ""
+}
+
+// holdsCanary reports whether an override may keep a canary of a slot stopped, as global/state/job.go does.
+func (t rollouts) holdsCanary(j *jobRecord, s region.Slot) bool {
+	rec, rep := t.present(j).stored(), t.regions[s.Region].report
+	c := rec.Of(s.Group)
+	return rep != nil && rec.Waits() && c != nil && rep.held[groupName{j.name, s.Group}] > 0 && s.From < c.From+c.N && s.To > c.From
 }
 
 // groupsOf returns the groups that take part in a rollout.
@@ -492,6 +501,9 @@ func (t rollouts) addRegion(f *progress.Group, name string, j *jobRecord, g *gro
 		}
 		newer.serving = min(owned, newer.serving)
 		older = versionCount{}
+	}
+	if !canaries {
+		f.Desired -= rep.held[groupName{j.name, g.group}]
 	}
 	f.Healthy += newer.serving
 	f.Starting += newer.starting

@@ -97,6 +97,9 @@ func (w *world) cutRegion(r *regionSim, d time.Duration) {
 	}
 	w.note("cut %s off the global tier for %s up %v down %v", r.name, d, up, down)
 	w.meanwhile(r, d)
+	if w.life && w.Chance(3) {
+		w.In(min(w.Between(200*time.Millisecond, 10*time.Second), d), func() { operator{w}.override(r) })
+	}
 	if w.Chance(3) { // a region whose disks are slow when it returns stores its orders late
 		for _, s := range r.raft.servers {
 			s.h.DiskDelay = machine.Pick[time.Duration](w.Engine, 100, 300, 800) * time.Millisecond

@@ -38,6 +38,7 @@ func partOf(t children, at, job string) (place.Summary, bool) {
 // scenario submits the schedules and workflows of a world.
 func scenario(w *world) {
 	w.In(w.Between(60*time.Second, 120*time.Second), operator{w}.steer)
+	operator{w}.overrides()
 	for i := range w.Rng.IntN(3) {
 		name := fmt.Sprintf("cron%d", i)
 		w.In(w.Between(5*time.Second, 60*time.Second), func() { submitSchedule(w, name) })

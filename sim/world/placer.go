@@ -200,7 +200,7 @@ func (t *globalTerm) down(j *place.Job) map[string]int {
 	for group := range out {
 		for _, name := range t.names {
 			if rep := t.regions[name].report; rep != nil {
-				out[group] -= rep.running[groupName{j.Name, group}]
+				out[group] -= rep.running[groupName{j.Name, group}] + rep.held[groupName{j.Name, group}]
 			}
 		}
 		out[group] = max(0, out[group])

@@ -98,6 +98,7 @@ func (g *raftGroup) commit(cmds []state.Command) []state.Result {
 	g.r.w.watch.reported(g, before, &cmd)
 	if g.r.w.life {
 		g.r.w.watch.lives(g, before, &cmd, &res)
+		g.r.w.watch.overrides.applied(g, before, &cmd, &res)
 	}
 	g.follow(cmd)
 	if len(cmds) == 1 {

@@ -358,7 +358,7 @@ func summaries(view *state.View) map[string]place.Summary {
 		n := func(c int32) int { return int(c) }
 		c := g.Counts
 		s.Groups[g.Key.Group] = place.GroupCounts{
-			Live: n(c.Pending + c.Starting + c.Running + c.Complete + c.Failed + c.Lost), Pending: n(c.Pending), Failed: n(c.Failed), Busy: n(c.Starting + c.Outdated),
+			Live: n(c.Pending + c.Starting + c.Running + c.Complete + c.Failed + c.Lost + c.Held), Pending: n(c.Pending), Failed: n(c.Failed), Busy: n(c.Starting + c.Outdated),
 			Ended: n(c.Complete + c.Failed), Open: n(c.Pending + c.Starting + c.Running + c.Lost)}
 		out[g.Key.Job] = s
 	}

@@ -75,6 +75,8 @@ type (
 		ready   int
 		free    int64
 		running map[groupName]int
+		// held counts the instances that overrides keep stopped.
+		held map[groupName]int
 		// parts and versions are only in worlds with life.
 		parts    map[string]place.Summary
 		versions map[versionOfGroup]versionCount
@@ -406,6 +408,14 @@ func (u *uplink) report(s *upSession) {
 // sum returns the sums over the state of the log.
 func sum(in sched.Input, asked []place.Ask, life bool) *regionSums {
 	out := &regionSums{fits: map[uint64]int{}, running: map[groupName]int{}}
+	for g := range in.View.Groups() {
+		if life && g.Counts.Held > 0 && !g.Key.Local {
+			if out.held == nil {
+				out.held = map[groupName]int{}
+			}
+			out.held[groupName{g.Key.Job, g.Key.Group}] = int(g.Counts.Held)
+		}
+	}
 	for a := range in.View.Allocs() {
 		if a.State == state.Running && !a.Local {
 			out.running[groupName{a.Job, a.Group}]++
@@ -429,7 +439,7 @@ func sum(in sched.Input, asked []place.Ask, life bool) *regionSums {
 // equal reports whether a report has the same content as an earlier one.
 func (r regionReport) equal(old *regionReport) bool {
 	return old != nil && r.slotsRevision == old.slotsRevision && slices.Equal(r.disconnected, old.disconnected) && slices.Equal(r.jobs, old.jobs) &&
-		(r.regionSums == old.regionSums || r.ready == old.ready && r.free == old.free && maps.Equal(r.fits, old.fits) && maps.Equal(r.running, old.running)) &&
+		(r.regionSums == old.regionSums || r.ready == old.ready && r.free == old.free && maps.Equal(r.fits, old.fits) && maps.Equal(r.running, old.running) && maps.Equal(r.held, old.held)) &&
 		maps.EqualFunc(r.regionSums.parts, old.regionSums.parts, sameSummary) && maps.Equal(r.regionSums.versions, old.regionSums.versions)
 }
 

@@ -40,6 +40,7 @@ type watch struct {
 	stats       Stats
 	life        lifeSeen
 	kids        kidsSeen
+	overrides   overrideWatch
 }
 
 type groupName struct{ job, group string }
@@ -94,7 +95,7 @@ func (s *Stats) Add(o Stats) {
 
 func newWatch(w *world) *watch {
 	return &watch{w: w, live: map[instance][]*run{}, exited: map[instance]int64{}, epochs: map[instance]*epochsSeen{}, owners: map[groupName]map[int]owned{}, greatest: map[groupName]map[int]owned{},
-		fences: map[string]region.Record{}, lastMessage: map[string]time.Duration{}}
+		fences: map[string]region.Record{}, lastMessage: map[string]time.Duration{}, overrides: overrideWatch{w, map[overrideKey]*overridden{}}}
 }
 
 func (v *watch) fail(invariant int, format string, args ...any) {
@@ -417,6 +418,7 @@ func (v *watch) restored() {
 func (v *watch) restoredRegion(r *regionSim) {
 	c, n := r.raft.st.Snapshot().Cluster(), &v.logs[r.num]
 	v.life.forget(r)
+	v.overrides.restored(r)
 	n.federation = c.FederationID
 	n.leadership, n.fence, n.incarnation, n.raftTerm = c.LeadershipTerm, c.Fence, c.Incarnation, r.raft.term
 }

@@ -166,6 +166,8 @@ var breaks = map[plant.Bug][]int{
 	plant.PromotedAtOnce:    {canariesKept},
 	plant.StableForgotten:   {canariesKept},
 	plant.HoldForgotten:     {canariesKept},
+	plant.OverrideEnded:     {overrideKept},
+	plant.BoundOfSlot:       {overrideKept},
 }
 
 // NeedsLife reports whether only worlds with life show a bug.

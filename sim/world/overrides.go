@@ -1,0 +1,249 @@
+package world
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// overrideKept is the number of an invariant that worlds with life check, too: a region keeps an override until it
+// is cleared or a later run of the job begins, and runs no more than the override allows. What an override holds runs
+// nowhere else.
+const overrideKept = 16
+
+// overrideKey names an override.
+type overrideKey struct {
+	region string
+	job    state.JobKey
+}
+
+// overrideWatch checks what must hold of overrides. all are those that are set.
+type overrideWatch struct {
+	w   *world
+	all map[overrideKey]*overridden
+}
+
+// overridden is an override as the watch knows it.
+type overridden struct {
+	run     int64
+	stopped bool
+	counts  map[string]int32
+}
+
+// bound returns how many instances of a group may run, or false.
+func (o *overridden) bound(group string) (int32, bool) {
+	if o == nil {
+		return 0, false
+	}
+	if n, own := o.counts[group]; own {
+		return n, true
+	}
+	return 0, o.stopped
+}
+
+// override stops or scales a job of the federation in one region, as an operator does there.
+func (o operator) override(r *regionSim) {
+	m := r.master()
+	if m == nil || m.view().Cluster().FeatureLevel < state.OverrideLevel || o.Now > int64(calm) {
+		return
+	}
+	var all []*state.GroupView
+	for g := range m.view().Groups() {
+		if !g.Key.Local && g.Wanted > 0 && !isChild(g.Key.Job) && !o.systemJobs[g.Key.Job] {
+			all = append(all, g)
+		}
+	}
+	if len(all) == 0 {
+		return
+	}
+	g := all[o.Rng.IntN(len(all))]
+	cmd := &state.SetOverride{Namespace: g.Key.Namespace, Job: g.Key.Job, Stop: true, By: "operator"}
+	if j, ok := m.view().Job(g.Key.JobKey(), g.Slots[0].JobVersion); ok && j.Type == state.Service && !o.Chance(3) {
+		cmd.Stop, cmd.Group, cmd.Count = false, g.Key.Group, int32(o.Rng.IntN(int(g.Wanted)))
+	}
+	if o.Tracing() {
+		o.Tracef("operator: override %s at %s: stop %v, %s scaled to %d", cmd.Job, r.name, cmd.Stop, cmd.Group, cmd.Count)
+	}
+	m.propose(state.Command{SetOverride: cmd}, nil)
+	if o.Chance(2) {
+		o.In(o.Between(10*time.Second, 150*time.Second), func() { o.clear(r, g.Key.JobKey()) })
+	}
+}
+
+// clear removes an override.
+func (o operator) clear(r *regionSim, key state.JobKey) {
+	m := r.master()
+	if m == nil {
+		return
+	}
+	if _, has := m.view().Override(key.Namespace, key.Job); !has {
+		return
+	}
+	if o.Tracing() {
+		o.Tracef("operator: clear the override of %s at %s", key, r.name)
+	}
+	m.propose(state.Command{SetOverride: &state.SetOverride{Namespace: key.Namespace, Job: key.Job, Clear: true}}, nil)
+}
+
+// overrides lets operators override jobs from time to time. Some of them they clear only after all faults, and some
+// never.
+func (o operator) overrides() {
+	for range o.Rng.IntN(3) {
+		r := o.regions[o.Rng.IntN(len(o.regions))]
+		o.In(o.Between(60*time.Second, 400*time.Second), func() { o.override(r) })
+	}
+	o.In(calm+o.Between(0, 30*time.Second), func() {
+		for _, r := range o.regions {
+			for _, key := range overriddenJobs(r) {
+				if o.Chance(2) {
+					o.clear(r, key)
+				}
+			}
+		}
+	})
+}
+
+// overriddenJobs returns the jobs of the federation that have an override in a region.
+func overriddenJobs(r *regionSim) (out []state.JobKey) {
+	view := r.raft.st.Snapshot()
+	for g := range view.Groups() {
+		key := g.Key.JobKey()
+		if _, has := view.Override(key.Namespace, key.Job); has && !key.Local && !slices.Contains(out, key) {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
+// applied checks what an entry of a region's log does to overrides, and to what they hold.
+func (v *overrideWatch) applied(g *raftGroup, before *state.View, cmd *state.Command, res *state.Result) {
+	for i := range res.Batch {
+		v.applied(g, before, &cmd.Batch[i], &res.Batch[i])
+	}
+	after := g.st.Snapshot()
+	if c := cmd.SetOverride; c != nil && res.Err == nil {
+		v.set(g.r, after, c)
+	}
+	if len(v.all) == 0 {
+		return
+	}
+	if cmd.ApplyOrders != nil {
+		v.kept(g.r, after)
+	}
+	if cmd.ApplyPlan == nil {
+		return
+	}
+	for _, a := range res.Orders {
+		if a.CreateIndex != g.index || a.Desired != state.Run || a.Local {
+			continue
+		}
+		if o := v.all[overrideKey{g.r.name, a.Key().JobKey()}]; o.holds(after, a.Key(), a.Index) {
+			v.w.watch.fail(overrideKept, "%s: %s starts, and the override of its job holds it", g.r.name, instanceOf(g.r, a))
+		}
+	}
+}
+
+// kept checks that only a later run of a job ends its override.
+func (v *overrideWatch) kept(r *regionSim, view *state.View) {
+	byJob := func(a, b overrideKey) int { return cmp.Compare(a.job.Job, b.job.Job) }
+	for _, key := range slices.SortedFunc(maps.Keys(v.all), byJob) {
+		if key.region != r.name {
+			continue
+		}
+		_, has := view.Override(key.job.Namespace, key.job.Job)
+		switch later := laterRun(view, key.job, v.all[key].run); {
+		case later && has:
+			v.w.watch.fail(overrideKept, "%s: a later run of %s has begun, and the override stays", key.region, key.job)
+		case later:
+			delete(v.all, key)
+		case !has:
+			v.w.watch.fail(overrideKept, "%s: the override of %s has ended, and nobody cleared it", key.region, key.job)
+		}
+	}
+}
+
+// set notes a change of an override. run is the run that the log names: it is the run of the slots.
+func (v *overrideWatch) set(r *regionSim, view *state.View, c *state.SetOverride) {
+	key := overrideKey{r.name, state.JobKey{Namespace: c.Namespace, Job: c.Job}}
+	o := v.all[key]
+	if c.Clear {
+		delete(v.all, key)
+		return
+	}
+	if o == nil || c.Stop {
+		o = &overridden{counts: map[string]int32{}}
+	}
+	o.stopped = o.stopped || c.Stop
+	if !c.Stop {
+		o.counts[c.Group] = c.Count
+	}
+	stored, has := view.Override(c.Namespace, c.Job)
+	if !has { // a command over all that the region owns clears it
+		return
+	}
+	o.run = stored.Run
+	v.all[key] = o
+}
+
+// laterRun reports whether a region must run a later run of a job.
+func laterRun(view *state.View, key state.JobKey, run int64) bool {
+	for s := range view.Slots() {
+		if s.Namespace == key.Namespace && s.Job == key.Job && !s.Local && s.Desired == state.Run && s.Run > run {
+			return true
+		}
+	}
+	return false
+}
+
+// holds reports whether an override holds an index: the lowest indices that the region owns run.
+func (o *overridden) holds(view *state.View, key state.GroupKey, index int32) bool {
+	most, bounded := o.bound(key.Group)
+	g, has := view.Group(key)
+	if !bounded || !has {
+		return false
+	}
+	var lower []int32
+	owns := false
+	for _, s := range g.Slots {
+		for i := s.From; i < s.To; i++ {
+			owns = owns || i == index && s.Owns(i)
+			if s.Owns(i) && i < index && !slices.Contains(lower, i) {
+				lower = append(lower, i)
+			}
+		}
+	}
+	return owns && int32(len(lower)) >= most
+}
+
+// heldAt reports whether an override of the owner's region holds an instance.
+func (v *overrideWatch) heldAt(i instance, o owned) bool {
+	r := v.w.regionNamed(o.region)
+	if r == nil {
+		return false
+	}
+	key := state.GroupKey{Namespace: "default", Job: i.job, Group: i.group}
+	return v.all[overrideKey{o.region, key.JobKey()}].holds(r.raft.st.Snapshot(), key, i.index)
+}
+
+// restored takes over the overrides of a region's log that was restored from an old copy.
+func (v *overrideWatch) restored(r *regionSim) {
+	for key := range v.all {
+		if key.region == r.name {
+			delete(v.all, key)
+		}
+	}
+	view := r.raft.st.Snapshot()
+	for _, job := range overriddenJobs(r) {
+		stored, _ := view.Override(job.Namespace, job.Job)
+		o := &overridden{run: stored.Run, stopped: stored.Stopped, counts: map[string]int32{}}
+		for _, b := range stored.Groups {
+			if b.Count >= 0 {
+				o.counts[b.Group] = b.Count
+			}
+		}
+		v.all[overrideKey{r.name, job}] = o
+	}
+}
