@@ -109,13 +109,26 @@ func (j *Job) KeepStable(stable *Job) {
 // versionOf returns the version that an instance without a region gets, and the group in that version.
 // See Job.Stable.
 func (j *Job) versionOf(g *Group, index int) (version int64, of *Group) {
-	if plant.Is(plant.StableForgotten) || j.RolloutHold == "" || j.Stable == nil || j.Type != Service || j.Stable.Version >= g.UnchangedSince || g.CanaryFrom > 0 && index >= g.CanaryFrom {
+	if j.Paused && g.has(index) || plant.Is(plant.StableForgotten) || j.RolloutHold == "" || j.Stable == nil || j.Type != Service || j.Stable.Version >= g.UnchangedSince || g.CanaryFrom > 0 && index >= g.CanaryFrom {
 		return j.Version, g
 	}
 	if was := j.Stable.group(g.Name); was != nil {
 		return j.Stable.Version, was
 	}
 	return j.Version, g
+}
+
+// sameVersion returns the end of the indices from an index on, at most to, that get the same version.
+func (j *Job) sameVersion(g *Group, from, to int) int {
+	if from < g.CanaryFrom && g.CanaryFrom < to {
+		to = g.CanaryFrom
+	}
+	for i := from + 1; j.Paused && i < to; i++ {
+		if g.has(i) != g.has(from) {
+			return i
+		}
+	}
+	return to
 }
 
 // changes reports whether a slot needs another action before its instances may move. A slot that keeps Stable

@@ -76,12 +76,11 @@ func (pl *placer) give(w *work, counts []int) {
 	}
 }
 
-// offer offers instances to a region. The indices below the canaries may get another version than those of
-// the canaries.
+// offer offers instances to a region: those that get the same version together.
 func (pl *placer) offer(w *work, c *candidate, from, to int) {
-	if first := w.group.CanaryFrom; from < first && first < to {
-		pl.offer(w, c, from, first)
-		from = first
+	for end := w.job.sameVersion(w.group, from, to); end < to; end = w.job.sameVersion(w.group, from, to) {
+		pl.offer(w, c, from, end)
+		from = end
 	}
 	version, of := w.job.versionOf(w.group, from)
 	pl.plan.Actions = append(pl.plan.Actions, Action{

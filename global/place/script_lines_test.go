@@ -161,6 +161,8 @@ func (w *world) job(name string, args []string) error {
 			j.Explain = value != "no"
 		case "held": // a rollout is paused, or its canaries are not promoted
 			j.RolloutHold = strings.ReplaceAll(value, "_", " ")
+		case "paused": // by an operator
+			j.Paused = value != "no"
 		case "stable": // the present groups are those of the latest version that ran with all instances
 			was := *j
 			was.Groups, was.Stable, was.Version = slices.Clone(j.Groups), nil, int64(n)

@@ -24,7 +24,7 @@ import (
 //	rtt A B [DUR] [stale|unreachable|none] [age=DUR]    (both directions)
 //	locate NAME LAT LON
 //	origins DOMAIN REGION…
-//	job NAME [type=…] [v=N] [run=N] [prio=N] [rev=N] [stopped] [explain] [held=WHY] [stable=N]
+//	job NAME [type=…] [v=N] [run=N] [prio=N] [rev=N] [stopped] [explain] [held=WHY] [paused] [stable=N]
 //	      [order=REGION,…[*N]] [continue] [pause=DUR@REGION] [resumed]   (again = changes it)
 //	group JOB/NAME [count=N] [cpu=N] [mem=N] [ports=…] [allow=SEL;…] [prefer=SEL*N;…]
 //	      [near=SEL|@LAT/LON|domain=NAME,DUR[,required][,pN][,UNKNOWN][,wN];…] [spread=MIN-MAX] [divide=…] [none]
@@ -197,7 +197,7 @@ func (w *world) answer(args []string) error {
 	w.write(j, out.Changes)
 	if g := j.group(group); state == region.Revoked && g != nil {
 		g.Released = slices.DeleteFunc(g.Released, func(f Released) bool { return f.From < to && from < f.To })
-		g.Released = append(g.Released, Released{Region: args[2], From: from, To: to})
+		g.Released = append(g.Released, Released{Region: args[2], From: from, To: to, Version: out.ReleasedVersion})
 	}
 	if state == region.Rejected || state == region.Returned {
 		r := Returned{

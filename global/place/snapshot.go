@@ -1,6 +1,7 @@
 package place
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/region"
@@ -209,8 +210,11 @@ type Job struct {
 	// RolloutHold says why no further region gets the present version, for example because an
 	// operator paused its rollout. Empty: regions get it in turn.
 	RolloutHold string
+	// Paused: RolloutHold is set because an operator paused the rollout. The present version has not failed, so
+	// an instance that has it keeps it when it gets another region.
+	Paused bool
 	// Stable is the latest version that ran with all instances. While RolloutHold is set, an instance that
-	// the present version has not reached keeps the work of Stable, also when the instance gets another
+	// the present version has not reached (or that it has reached, unless Paused) keeps the work of Stable, also when the instance gets another
 	// region. Only Version and Groups of Stable count. Nil: none is known, and such an instance gets
 	// the present version. KeepStable sets it.
 	Stable *Job
@@ -279,11 +283,19 @@ func (g *Group) level() int {
 	return g.Level
 }
 
+// has reports whether a region has just given up an index that had the present version.
+func (g *Group) has(index int) bool {
+	return slices.ContainsFunc(g.Released, func(f Released) bool {
+		return f.From <= index && index < f.To && f.Version >= g.UnchangedSince && f.Version > 0
+	})
+}
+
 // Released are the instances From ≤ i < To that a region gave up after a revoke. Room for them is
-// reserved in other regions.
+// reserved in other regions. Version is the version of the job that they had; 0: unknown.
 type Released struct {
 	Region   string
 	From, To int
+	Version  int64
 }
 
 // OnDisconnect is a group's policy for a disconnected region: how long to wait, and whether to

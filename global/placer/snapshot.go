@@ -38,6 +38,7 @@ func snapshotOf(st *state.State, keys []state.JobKey) (place.Snapshot, map[state
 		jobs[k] = seen{j.Changes, j.Revision}
 		job := j.ToPlace(st.Sight())
 		job.Groups, job.Disconnected, job.Movable = j.Groups(st.Clock()), st.DisconnectedOf(j), st.Movable[k]
+		job.KeepStable(job.Stable) // the groups need the level of either version
 		state.AddRefusals(st, j.Record, &job)
 		if job.Down == nil && leaves(st, j) {
 			job.Down = j.NotRunning(st.Sight())

@@ -37,7 +37,9 @@ type Outcome struct {
 	// Released are the index ranges [from,to) that lost their owner, in ascending order: no region
 	// owns them, or their slot is vacant. Moved are the ranges that have another owner now.
 	Released [][2]int
-	Moved    []Moved
+	// ReleasedVersion is the earliest version of the job that Released had; 0: nothing was released.
+	ReleasedVersion int64
+	Moved           []Moved
 	// Ignored says why nothing changed. It is IgnoredNone if some part of the answer was applied.
 	Ignored Ignored
 }
@@ -99,6 +101,9 @@ func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 			out.Moved = append(out.Moved, Moved{from, to, next.Region})
 		} else {
 			out.Released = append(out.Released, [2]int{from, to})
+			if out.ReleasedVersion == 0 || s.JobVersion < out.ReleasedVersion {
+				out.ReleasedVersion = s.JobVersion
+			}
 		}
 	}
 	return out

@@ -169,7 +169,7 @@ func Planned(t *Tx, k JobKey, rec *Record, rev int64) place.Job {
 			out.RegionOrder = withEnds(out.RegionOrder, r)
 		}
 		if r.GetFailed() != "" || r.GetPaused() {
-			out.RolloutHold = holdText(r)
+			out.RolloutHold, out.Paused = holdText(r), r.GetFailed() == ""
 		}
 		if j := t.State.Jobs[k]; j != nil && out.RolloutHold != "" && j.Record != nil && j.Record.Run(j.Revision) == rec.Run(rev) {
 			out.KeepStable(j.stable())

@@ -469,7 +469,7 @@ func (j *Job) ToPlace(see Sight) place.Job {
 	rec := j.PresentRollout()
 	out.RegionOrder = j.order(rec)
 	if rec.GetFailed() != "" || rec.GetPaused() {
-		out.RolloutHold = holdText(rec)
+		out.RolloutHold, out.Paused = holdText(rec), rec.GetFailed() == ""
 	}
 	if out.RolloutHold != "" {
 		out.KeepStable(j.stable())

@@ -150,8 +150,8 @@ type releasedInstances struct {
 }
 
 // RecordReleased notes that revoked instances are to be placed in another region, where room was
-// reserved for them. The same answer may come twice. The lock is held.
-func (j *Job) RecordReleased(from string, answer region.Answer, now time.Duration) {
+// reserved for them. version is that of their slots. The same answer may come twice. The lock is held.
+func (j *Job) RecordReleased(from string, answer region.Answer, version int64, now time.Duration) {
 	if answer.State != region.Revoked {
 		return
 	}
@@ -161,7 +161,7 @@ func (j *Job) RecordReleased(from string, answer region.Answer, now time.Duratio
 		return again || now-f.at >= releasedFor
 	})
 	notes.released = append(notes.released, releasedInstances{
-		Released: place.Released{Region: from, From: answer.From, To: answer.To}, group: answer.Group, at: now,
+		Released: place.Released{Region: from, From: answer.From, To: answer.To, Version: version}, group: answer.Group, at: now,
 	})
 	notes.released = notes.released[max(0, len(notes.released)-MaxDisconnected):]
 }

@@ -30,7 +30,7 @@ func TestReleasedInstancesComeFirst(t *testing.T) {
 	now := time.Duration(0)
 	j := &Job{Record: &Record{place: place.Job{Groups: []place.Group{{Name: "web"}, {Name: "db"}}}}}
 	says := func(from string, state region.SlotState, a, b int) {
-		j.RecordReleased(from, region.Answer{Namespace: "default", Job: "api", Group: "web", From: a, To: b, State: state}, now)
+		j.RecordReleased(from, region.Answer{Namespace: "default", Job: "api", Group: "web", From: a, To: b, State: state}, 0, now)
 	}
 	expect := func(want ...place.Released) {
 		t.Helper()

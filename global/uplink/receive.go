@@ -223,7 +223,7 @@ func recordAnswer(st *state.State, from string, answer region.Answer, out region
 		r.RecordRefusal(j, answer, st.Clock(), interval)
 	}
 	if len(out.Released) > 0 {
-		j.RecordReleased(from, answer, st.Clock())
+		j.RecordReleased(from, answer, out.ReleasedVersion, st.Clock())
 	}
 }
 
