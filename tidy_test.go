@@ -78,7 +78,7 @@ var cores = map[string][]string{
 	"topology/predict":       {"topology"},
 
 	"global/deadletters/plan":    {},
-	"global/workflows/semaphore": {},
+	"global/workflows/semaphore": {"github.com/google/btree"},
 }
 
 // forbiddenInCores are standard packages that would make a decision impure.

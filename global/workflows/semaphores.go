@@ -295,7 +295,7 @@ func showSemaphore(b *Book, k state.JobKey, all bool) *nusav1.Semaphore {
 		return cmp.Or(one.GetSince().AsTime().Compare(two.GetSince().AsTime()), cmp.Compare(one.GetRun(), two.GetRun()), cmp.Compare(one.GetStep(), two.GetStep()), cmp.Compare(one.GetIndex(), two.GetIndex()))
 	})
 	out.Holding = out.GetHolding()[:min(len(out.GetHolding()), mostShown)]
-	for _, w := range x.queue.All() {
+	for w := range x.queue.Of(k.Name) {
 		if len(out.GetWaiting()) == mostShown {
 			break
 		}

@@ -1,13 +1,12 @@
-// Package semaphore decides which waiting steps of workflows get units of semaphores: the oldest first. It is pure.
-//
-//	semaphore.go  Queue, Grant
 package semaphore
 
 import (
 	"cmp"
-	"maps"
+	"iter"
 	"slices"
 	"time"
+
+	"github.com/google/btree"
 )
 
 // Need is what a step takes of a semaphore. Units is at least 1.
@@ -33,107 +32,130 @@ type Waiter struct {
 
 // Queue has the waiters of a namespace. The zero value is empty.
 type Queue struct {
-	order []Waiter // the oldest first
-	since map[Key]time.Time
-	// waiting counts the waiters by semaphore.
-	waiting map[string]int
+	entries map[Key]*entry
+	lines   map[string]*line
+	// added are the entries since the last Grant. found are those that may get their units in the next one.
+	added, found []*entry
 }
 
 func compare(a, b Waiter) int {
 	return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Run, b.Run), cmp.Compare(a.Step, b.Step), cmp.Compare(a.Item, b.Item))
 }
 
-// Len returns the number of waiters, and Waiting that of those that need a semaphore.
-func (q *Queue) Len() int { return len(q.order) }
+// Len returns the number of waiters.
+func (q *Queue) Len() int { return len(q.entries) }
 
 // Waiting returns the number of waiters that need a semaphore.
-func (q *Queue) Waiting(name string) int { return q.waiting[name] }
-
-// Has reports whether an item waits.
-func (q *Queue) Has(k Key) bool {
-	_, is := q.since[k]
-	return is
+func (q *Queue) Waiting(name string) int {
+	if l := q.lines[name]; l != nil {
+		return l.all.Len()
+	}
+	return 0
 }
 
-// All returns the waiters, the oldest first. The caller must not change them.
-func (q *Queue) All() []Waiter { return q.order }
+// Has reports whether an item waits.
+func (q *Queue) Has(k Key) bool { return q.entries[k] != nil }
+
+// Of returns the waiters that need a semaphore, the oldest first. The queue must not change meanwhile.
+func (q *Queue) Of(name string) iter.Seq[Waiter] {
+	return func(yield func(Waiter) bool) {
+		if l := q.lines[name]; l != nil {
+			l.all.Ascend(func(e *entry) bool { return yield(e.Waiter) })
+		}
+	}
+}
 
 // Add adds a waiter, unless the item waits already.
 func (q *Queue) Add(w Waiter) {
 	if q.Has(w.Key) {
 		return
 	}
-	if q.since == nil {
-		q.since, q.waiting = map[Key]time.Time{}, map[string]int{}
+	if q.entries == nil {
+		q.entries, q.lines = map[Key]*entry{}, map[string]*line{}
 	}
-	at, _ := slices.BinarySearchFunc(q.order, w, compare)
-	q.order = slices.Insert(q.order, at, w)
-	q.since[w.Key] = w.Since
+	e := &entry{Waiter: w}
+	q.entries[w.Key], q.added = e, append(q.added, e)
 	for _, n := range w.Needs {
-		q.waiting[n.Name]++
+		if q.lines[n.Name] == nil {
+			q.lines[n.Name] = newLine()
+		}
+		q.lines[n.Name].all.ReplaceOrInsert(e)
 	}
 }
 
 // Remove removes an item, if it waits.
 func (q *Queue) Remove(k Key) {
-	since, is := q.since[k]
-	if !is {
+	e := q.entries[k]
+	if e == nil {
 		return
 	}
-	at, _ := slices.BinarySearchFunc(q.order, Waiter{Key: k, Since: since}, compare)
-	q.forget(q.order[at])
-	q.order = slices.Delete(q.order, at, at+1)
-}
-
-func (q *Queue) forget(w Waiter) {
-	delete(q.since, w.Key)
-	for _, n := range w.Needs {
-		q.waiting[n.Name]--
-		if q.waiting[n.Name] == 0 {
-			delete(q.waiting, n.Name)
+	delete(q.entries, k)
+	q.setPossible(e, false)
+	for _, n := range e.Needs {
+		l := q.lines[n.Name]
+		if l.all.Delete(e); l.all.Len() == 0 {
+			delete(q.lines, n.Name)
 		}
 	}
 }
 
-// Grant removes the waiters that get their units now, and returns them. room returns the units of a semaphore,
-// and how many of them are held. A waiter gets no units that an older one needs, so nobody waits for ever. But a
-// waiter that needs more than a semaphore has, or a semaphore that does not exist, stands in nobody's way.
+// setPossible lets an entry stand in the lines of its semaphores, or takes it out of them.
+func (q *Queue) setPossible(e *entry, is bool) {
+	if e.possible == is {
+		return
+	}
+	e.possible = is
+	for _, n := range e.Needs {
+		if is {
+			q.lines[n.Name].enter(e, n.Units)
+		} else {
+			q.lines[n.Name].leave(e, n.Units)
+		}
+	}
+	if is && e.beyond == 0 {
+		q.found = append(q.found, e)
+	}
+}
+
+// admit lets an entry stand in the lines of its semaphores if it is possible.
+func (q *Queue) admit(e *entry) {
+	q.setPossible(e, !slices.ContainsFunc(e.Needs, func(n Need) bool { return n.Units > q.lines[n.Name].units }))
+}
+
+// Grant removes the waiters that get their units now, and returns them, the oldest first. room returns the units of a
+// semaphore, and how many of them are held. A waiter gets no units that an older one needs, so nobody waits for ever.
+// But a waiter that needs more than a semaphore has, or a semaphore that does not exist, stands in nobody's way.
+//
+// The cost grows with the number of semaphores that have waiters, with what was added, and with the units that changed;
+// a change of a semaphore's units looks at all its waiters. It does not depend on the length of the queue otherwise.
 func (q *Queue) Grant(room func(name string) (units, held int)) (out []Waiter) {
-	left, units, behind := map[string]int{}, map[string]int{}, maps.Clone(q.waiting)
-	open := 0 // the semaphores that have units left, and waiters that were not looked at
-	for name := range q.waiting {
-		of, held := room(name)
-		units[name], left[name] = of, of-held
-		if left[name] > 0 {
-			open++
+	free, changed := make(map[string]int, len(q.lines)), []*btree.BTreeG[*entry](nil)
+	for name, l := range q.lines {
+		units, held := room(name)
+		if free[name] = units - held; units != l.units {
+			l.units, changed = units, append(changed, l.all)
 		}
 	}
-	var at []int // where the granted ones stand
-	for i, w := range q.order {
-		if open == 0 {
-			break
-		}
-		possible, fits := true, true
-		for _, n := range w.Needs {
-			possible, fits = possible && n.Units <= units[n.Name], fits && n.Units <= left[n.Name]
-		}
-		for _, n := range w.Needs {
-			was := left[n.Name] > 0 && behind[n.Name] > 0
-			behind[n.Name]--
-			if possible {
-				left[n.Name] -= n.Units
-			}
-			if was && (left[n.Name] <= 0 || behind[n.Name] == 0) {
-				open--
-			}
-		}
-		if possible && fits {
-			at, out = append(at, i), append(out, w)
+	for _, all := range changed {
+		all.Ascend(func(e *entry) bool { q.admit(e); return true })
+	}
+	for _, e := range q.added {
+		if q.entries[e.Key] == e {
+			q.admit(e)
 		}
 	}
-	for n, i := range slices.Backward(at) {
-		q.forget(out[n])
-		q.order = slices.Delete(q.order, i, i+1)
+	for name, l := range q.lines {
+		l.reach(name, free[name], func(e *entry) { q.found = append(q.found, e) })
 	}
+	for _, e := range q.found { // an entry may be there twice, or its line may have become shorter again
+		if q.entries[e.Key] == e && e.possible && e.beyond == 0 {
+			q.Remove(e.Key)
+			out = append(out, e.Waiter)
+		}
+	}
+	clear(q.added)
+	clear(q.found)
+	q.added, q.found = q.added[:0], q.found[:0]
+	slices.SortFunc(out, compare)
 	return out
 }

@@ -10,6 +10,15 @@ import (
 
 var t0 = time.Unix(0, 0)
 
+// all returns the waiters, the oldest first.
+func all(q *Queue) (out []Waiter) {
+	for name := range q.lines {
+		out = append(out, slices.Collect(q.Of(name))...)
+	}
+	slices.SortFunc(out, compare)
+	return slices.CompactFunc(out, func(a, b Waiter) bool { return a.Key == b.Key })
+}
+
 // oracle says by brute force who gets units: it tries the waiters in order, and takes what the older ones need.
 func oracle(order []Waiter, units, held map[string]int) (out []Key) {
 	taken := map[string]int{}
@@ -42,7 +51,7 @@ func life(t *testing.T, r *rand.Rand, seed uint64) {
 	units, held, holders := map[string]int{"a": 1, "b": 2, "c": 4}, map[string]int{}, map[Key]Waiter{}
 	next := 0
 	grant := func() {
-		want := oracle(q.All(), units, held)
+		want := oracle(all(q), units, held)
 		var got []Key
 		for _, w := range q.Grant(func(name string) (int, int) { return units[name], held[name] }) {
 			got = append(got, w.Key)
@@ -83,28 +92,25 @@ func life(t *testing.T, r *rand.Rand, seed uint64) {
 		case 4, 5, 6:
 			release()
 		case 7:
-			if all := q.All(); len(all) > 0 {
-				q.Remove(all[r.IntN(len(all))].Key)
+			if now := all(q); len(now) > 0 {
+				q.Remove(now[r.IntN(len(now))].Key)
 			}
 		case 8:
 			units[names[r.IntN(3)]] = r.IntN(5) // 0: it was removed
 		}
 		grant()
-		if !slices.IsSortedFunc(q.All(), compare) {
-			t.Fatalf("seed %d: the queue is not in order", seed)
-		}
 	}
 	for range 2 * next {
 		release()
 		grant()
 	}
-	for _, w := range q.All() {
+	for _, w := range all(q) {
 		if !slices.ContainsFunc(w.Needs, func(n Need) bool { return n.Units > units[n.Name] }) {
 			t.Fatalf("seed %d: %v waits for ever", seed, w)
 		}
 	}
 	counts := map[string]int{}
-	for _, w := range q.All() {
+	for _, w := range all(q) {
 		for _, n := range w.Needs {
 			counts[n.Name]++
 		}
@@ -133,18 +139,42 @@ func TestTheOldestIsNotOvertaken(t *testing.T) {
 	}
 }
 
-// BenchmarkGrant is one grant of a unit for which 10,000 steps wait.
+// BenchmarkGrant is one grant of a unit for which many steps wait. In the case "behind", the step that gets the unit
+// stands behind all those that wait for another semaphore, and all of them need a unit of a third one that has many.
 func BenchmarkGrant(b *testing.B) {
-	q := &Queue{}
-	for i := range 10_000 {
-		q.Add(Waiter{Key: Key{Run: "r", Step: i}, Since: t0, Needs: []Need{{"a", 1}}})
-	}
-	i := 10_000
-	b.ReportAllocs()
-	for b.Loop() {
-		for _, w := range q.Grant(func(string) (int, int) { return 1, 0 }) {
-			w.Step, i = i, i+1
-			q.Add(w)
+	for _, waiters := range []int{1_000, 10_000, 100_000} {
+		for _, c := range []struct {
+			name   string
+			others []Need
+		}{{"first", nil}, {"behind", []Need{{"closed", 1}, {"wide", 1}}}} {
+			b.Run(fmt.Sprintf("%s/%d", c.name, waiters), func(b *testing.B) {
+				q, needs := &Queue{}, []Need{{"a", 1}}
+				i := 0
+				add := func(needs []Need) {
+					q.Add(Waiter{Key: Key{Run: "r", Step: i}, Since: t0, Needs: needs})
+					i++
+				}
+				for range waiters {
+					if c.others != nil {
+						add(c.others)
+					} else {
+						add(needs)
+					}
+				}
+				room := func(name string) (int, int) {
+					return map[string]int{"a": 1, "closed": 1, "wide": 1 << 20}[name], map[string]int{"closed": 1}[name]
+				}
+				add(needs)
+				q.Grant(room)
+				add(needs)
+				b.ReportAllocs()
+				for b.Loop() {
+					if out := q.Grant(room); len(out) != 1 {
+						b.Fatal(len(out))
+					}
+					add(needs)
+				}
+			})
 		}
 	}
 }
