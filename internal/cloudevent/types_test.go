@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -72,6 +73,24 @@ func TestTypes(t *testing.T) {
 		if found[kind] == "" {
 			t.Errorf("no event has the type %q: remove it from types.go, or add the file that joins it to the list of this test", kind)
 		}
+	}
+}
+
+// TestPageHasTheTypes: the page about events names the type of every durable event, once, and no other.
+func TestPageHasTheTypes(t *testing.T) {
+	page, err := os.ReadFile("../../docs/design/events.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "\n### Of the federation\n")
+	section, _, _ := strings.Cut(rest, "\n### ")
+	var named []string
+	for _, found := range regexp.MustCompile("`([a-z_]+\\.[a-z_]+)`").FindAllStringSubmatch(section, -1) {
+		named = append(named, found[1])
+	}
+	slices.Sort(named)
+	if !slices.Equal(named, types) {
+		t.Errorf("docs/design/events.md names %v, want %v", named, types)
 	}
 }
 

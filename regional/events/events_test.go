@@ -4,6 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -139,5 +144,24 @@ func TestAfterIsBounded(t *testing.T) {
 	cancel()
 	if _, _, err := s.After(ctx, 1, 5); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestPageHasTheTypes: the page about events names the type of every event of a region, once, and no other.
+func TestPageHasTheTypes(t *testing.T) {
+	page, err := os.ReadFile("../../docs/design/events.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "\n### Of a region\n")
+	_, table, _ := strings.Cut(rest, "\n|---|")
+	table, _, _ = strings.Cut(table, "\n## ")
+	var named []string
+	for _, found := range regexp.MustCompile("`([a-z_]+\\.[a-z_]+)`").FindAllStringSubmatch(table, -1) {
+		named = append(named, found[1])
+	}
+	slices.Sort(named)
+	if want := slices.Sorted(maps.Values(types)); !slices.Equal(named, want) {
+		t.Errorf("docs/design/events.md names %v, want %v", named, want)
 	}
 }

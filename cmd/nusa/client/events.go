@@ -28,21 +28,30 @@ func eventsCommand() *cobra.Command {
 		Long: `Prints events as they happen, until Ctrl-C. After a broken connection it continues
 after the last event, and says when events are missing:
 
-  job       submitted, stopped, purged; a batch job complete or failed
-  slot      instances offered to a region, accepted, returned, moved, revoked,
-            stopped, done
-  instance  given up after its last attempt, or lost with its node
-  node      silent or back, cordoned, drained, removed
-  region    defined, connected, disconnected, silent, back, lost, refused,
-            confirmed, cordoned, draining, failback, removed
-  member    joined, banned, unbanned, removed
-  spare     provisioning, prepared, notified, lost; released, cancelled,
-            failed, expired
-  store     filling; restored from an old copy, recovered
-  failover  paused, because too many regions fell silent together; resumed
+  job          submitted, stopped, purged, taken back to a former version;
+               overridden in a region; a batch job complete or failed
+  slot         instances offered to a region, accepted, returned, moved,
+               revoked, stopped, done
+  instance     given up after its last attempt, or lost with its node
+  rollout      promoted, paused, resumed, failed; a region done or failed
+  schedule     missed, skipped, paused, resumed
+  workflow     begun, waits for an approval, ended
+  deadletter   created, redriven, dropped
+  latency      a bound of a job broken, or kept again
+  node         silent or back, cordoned, drained, removed
+  region       defined, connected, disconnected, silent, back, lost, refused,
+               confirmed, cordoned, draining, failback, removed
+  reservation  moved, failed
+  spare        provisioning, prepared, notified, lost; released, cancelled,
+               failed, expired
+  member       joined, banned, unbanned, removed
+  server       an alarm, or its end; store: filling, restored, recovered
+  failover     paused, because too many regions fell silent together; resumed
+  webhook, bus, intake, auth, audit, join_token, key, origins: changed by a
+               caller, or something was left out
 
---instances adds what each attempt of an instance does: running, restarted, complete,
-failed, declined, stopped. --region shows the events of that region's master, which
+--instances adds what each attempt of an instance does: placed, starting, running,
+restarted, complete, failed, declined, stopped, lost. --region shows the events of that region's master, which
 include its own jobs and nodes. --since begins with past events, as far as they are
 stored. --after and --token continue after an earlier event, and say how many events are
 missing (-o json shows numbers and tokens). Events of instances in other regions always
