@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -205,7 +206,8 @@ func (j *jobsAPI) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingSe
 	var record *state.Record
 	var spec *nusav1.JobSpec // the spec of record
 	var seen int64           // revision of the history record that was sent last
-	return term.follow(stream.Context(), func() (<-chan struct{}, error) {
+	places := watchedPlaces{}
+	return term.followAgain(stream.Context(), func() (<-chan struct{}, time.Duration, error) {
 		term.State.Lock()
 		found := term.State.Jobs[k]
 		var now *nusav1.Job
@@ -215,7 +217,7 @@ func (j *jobsAPI) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingSe
 		if !known && !term.State.History.Certain(k.String()) {
 			term.State.Unlock()
 			if err := state.Learn(stream.Context(), term.State, term.Store, k); err != nil {
-				return nil, rpcError(err)
+				return nil, 0, rpcError(err)
 			}
 			term.State.Lock()
 			found = term.State.Jobs[k]
@@ -229,22 +231,23 @@ func (j *jobsAPI) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingSe
 			changed = state.PastWatched(term.State, k)
 			term.State.Unlock()
 			if past.Revision == seen {
-				return changed, nil
+				return changed, 0, nil
 			}
 			now, err = state.Past(stream.Context(), term.State, term.Store, k)
 			if now == nil || err != nil {
-				return changed, rpcError(err) // without an error, the job has returned from the history meanwhile
+				return changed, 0, rpcError(err) // without an error, the job has returned from the history meanwhile
 			}
 			seen, spec, record, now.Spec = past.Revision, now.GetSpec(), nil, nil
 		default:
 			term.State.Unlock()
 			if sent == nil {
-				return nil, jobNotFound(k)
+				return nil, 0, jobNotFound(k)
 			}
-			return nil, nil // the job was purged
+			return nil, 0, nil // the job was purged
 		}
+		again := places.addTo(term, k, now)
 		if latest == record && proto.Equal(now, sent) {
-			return changed, nil
+			return changed, again, nil
 		}
 		if latest != record {
 			record, spec = latest, latest.Spec()
@@ -252,8 +255,38 @@ func (j *jobsAPI) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingSe
 		sent, now.Spec = now, spec
 		err := stream.Send(now)
 		now.Spec = nil
-		return changed, err
+		return changed, again, err
 	})
+}
+
+// placesPause is the shortest time between two looks of a watch at the queue.
+const placesPause = 2 * time.Second
+
+// watchedPlaces are the places in the queue of the global tier that a watch shows.
+type watchedPlaces struct {
+	read   time.Time
+	groups map[string]*nusav1.QueuePlace
+}
+
+// addTo adds the places to the status of a job. It returns when they are read again, or 0 if no instance waits.
+func (p *watchedPlaces) addTo(term *Term, k state.JobKey, j *nusav1.Job) (again time.Duration) {
+	for name, g := range j.GetStatus().GetGroups() {
+		if g.GetUnowned() == 0 {
+			continue
+		}
+		if again == 0 {
+			if age := time.Since(p.read); age < placesPause {
+				again = placesPause - age
+			} else {
+				again, p.read, p.groups = placesPause, time.Now(), map[string]*nusav1.QueuePlace{}
+				for name := range j.GetStatus().GetGroups() {
+					p.groups[name] = term.queue.Recent(term.State).Of(k, name)
+				}
+			}
+		}
+		g.GlobalQueue = p.groups[name]
+	}
+	return again
 }
 
 // overridesAPI is the Overrides service over all regions. Each region keeps its own overrides.

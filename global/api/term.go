@@ -80,12 +80,25 @@ func (t *Term) Tick() { t.matrixChanges.DropIdle(t.State.Clock()) }
 // closed. It ends when the caller's context or the term ends, or when send returns no channel.
 // Changes that come too fast are sent together: see watchPause.
 func (t *Term) follow(ctx context.Context, send func() (changed <-chan struct{}, err error)) error {
+	return t.followAgain(ctx, func() (<-chan struct{}, time.Duration, error) {
+		changed, err := send()
+		return changed, 0, err
+	})
+}
+
+// followAgain is like follow, but calls send also when the time has passed that send returned. 0: it waits only for the
+// channel.
+func (t *Term) followAgain(ctx context.Context, send func() (changed <-chan struct{}, again time.Duration, err error)) error {
 	pace := wait.NewPace(watchPause, watchBurst)
 	for {
 		pace.Wait(ctx)
-		changed, err := send()
+		changed, again, err := send()
 		if err != nil || changed == nil {
 			return err
+		}
+		var due <-chan time.Time
+		if again > 0 {
+			due = time.After(again)
 		}
 		select {
 		case <-ctx.Done():
@@ -93,6 +106,7 @@ func (t *Term) follow(ctx context.Context, send func() (changed <-chan struct{},
 		case <-t.Context.Done():
 			return rpcError(state.ErrNotActive)
 		case <-changed:
+		case <-due:
 		}
 	}
 }

@@ -126,6 +126,64 @@ func TestWatchOfBusyJob(t *testing.T) {
 	}
 }
 
+// TestWatchShowsThePlaceInTheQueue: a watch of a job that waits for a region shows when its place changes, although the
+// job does not change: within placesPause and the age of the shared places, and not more often than that.
+func TestWatchShowsThePlaceInTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		st := state.New(state.Beginning{Epoch: "e"}, func() time.Duration { return time.Since(began) })
+		put := func(name string, priority int32, revision int64) {
+			st.Lock()
+			defer st.Unlock()
+			spec := nightly(name)
+			spec.Schedule, spec.Priority, spec.Groups["main"].Count = nil, &priority, proto.Int32(2)
+			rec, err := state.NewRecord(&nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			k := state.JobKey{Namespace: "default", Name: name}
+			st.Jobs[k] = &state.Job{Key: k, Record: rec, Revision: revision}
+			st.Pend(k)
+		}
+		put("web", 50, 7)
+		ctx, cancel := context.WithCancel(t.Context())
+		w := &placesWatch{ctx: ctx, began: began}
+		term := NewTerm(TermConfig{Context: t.Context(), State: st})
+		ended := make(chan error, 1)
+		go func() {
+			ended <- (&jobsAPI{s: &Services{Current: func() *Term { return term }}}).Watch(&nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "web"}}, w)
+		}()
+		time.Sleep(10550 * time.Millisecond)
+		for n := range 40 { // a new job before it each 100 ms
+			put(fmt.Sprint("high-", n), 90, int64(10+n))
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		cancel()
+		<-ended
+		want := []string{"0s: 1 of 1", "12s: 16 of 16", "14s: 36 of 36", "16s: 41 of 41"}
+		if !slices.Equal(w.got, want) {
+			t.Errorf("places %v, want %v", w.got, want)
+		}
+	})
+}
+
+// placesWatch records the places in the messages of a watch, and when they came.
+type placesWatch struct {
+	grpc.ServerStream
+	ctx   context.Context
+	began time.Time
+	got   []string
+}
+
+func (w *placesWatch) Context() context.Context { return w.ctx }
+
+func (w *placesWatch) Send(job *nusav1.Job) error {
+	p := job.GetStatus().GetGroups()["main"].GetGlobalQueue()
+	w.got = append(w.got, fmt.Sprintf("%s: %d of %d", time.Since(w.began), p.GetPosition(), p.GetGroups()))
+	return nil
+}
+
 // nightly returns a job with a schedule.
 func nightly(name string) *nusav1.JobSpec {
 	return &nusav1.JobSpec{

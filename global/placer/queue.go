@@ -37,11 +37,16 @@ type groupKey struct {
 }
 
 // Read returns the present places.
-func (q *Queue) Read(st *state.State) Places {
+func (q *Queue) Read(st *state.State) Places { return q.read(st, false) }
+
+// Recent returns the places of at most queueFor ago. Many watches share one look at the pending jobs.
+func (q *Queue) Recent(st *state.State) Places { return q.read(st, true) }
+
+func (q *Queue) read(st *state.State, recent bool) Places {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := st.Clock()
-	if len(q.places) <= queueChunk || now-q.at >= queueFor {
+	if q.places == nil || now-q.at >= queueFor || !recent && len(q.places) <= queueChunk {
 		q.places, q.at = places(st), now
 	}
 	return q.places
