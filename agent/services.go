@@ -1,14 +1,17 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"strconv"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -124,7 +127,13 @@ func (s *services) serveHTTP(mux *http.ServeMux) {
 	}
 	v := s.service()
 	serve("GET /v1/services", func(r *http.Request) (any, error) {
-		return v.List(r.Context(), &nusav1.ListServicesRequest{Namespace: r.FormValue("namespace"), Name: r.FormValue("name")})
+		limit, err := strconv.ParseInt(cmp.Or(r.FormValue("limit"), "0"), 10, 32)
+		if err != nil {
+			return nil, status.Errorf(codes.InvalidArgument, "limit: %.40q is not a number", r.FormValue("limit"))
+		}
+		return v.List(r.Context(), &nusav1.ListServicesRequest{
+			Namespace: r.FormValue("namespace"), Name: r.FormValue("name"), Limit: int32(limit), PageToken: cmp.Or(r.FormValue("page_token"), r.FormValue("pageToken")),
+		})
 	})
 	serve("GET /v1/namespaces/{namespace}/services/{name}", func(r *http.Request) (any, error) {
 		return v.Resolve(r.Context(), &nusav1.ResolveServiceRequest{
@@ -132,7 +141,6 @@ func (s *services) serveHTTP(mux *http.ServeMux) {
 		})
 	})
 	serve("GET /v1/services:http_sd", func(r *http.Request) (any, error) {
-		all, err := v.List(r.Context(), &nusav1.ListServicesRequest{Namespace: r.FormValue("namespace"), Name: r.FormValue("name"), WithInstances: true})
-		return discovery.TargetGroups(all.GetInstances()), err
+		return discovery.Targets(r.Context(), v.List, r.FormValue("namespace"), r.FormValue("name"))
 	})
 }

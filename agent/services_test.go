@@ -67,6 +67,13 @@ func TestServicesOverHTTP(t *testing.T) {
 	if list := get("/v1/services?namespace=team", http.StatusOK); !strings.Contains(list, `"web"`) || strings.Contains(list, "default") {
 		t.Errorf("the services of team are %s", list)
 	}
+	if first := get("/v1/services?limit=1", http.StatusOK); !strings.Contains(first, `"next_page_token"`) || strings.Contains(first, "team") {
+		t.Errorf("the first page is %s", first)
+	}
+	if second := get("/v1/services?page_token=default/web", http.StatusOK); strings.Contains(second, `"next_page_token"`) || !strings.Contains(second, "team") {
+		t.Errorf("the second page is %s", second)
+	}
+	get("/v1/services?limit=many", http.StatusBadRequest)
 	if one := get("/v1/namespaces/default/services/web", http.StatusOK); !strings.Contains(one, "10.0.0.1") || strings.Contains(one, "fd00::7") {
 		t.Errorf("default/web resolves to %s", one)
 	}

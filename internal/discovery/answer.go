@@ -3,8 +3,6 @@ package discovery
 import (
 	"cmp"
 	"context"
-	"maps"
-	"slices"
 	"strconv"
 	"time"
 
@@ -75,49 +73,6 @@ func (s *Store) Answer(namespace, name, tag, from string, distance func(region s
 	}
 	if len(out.Ages) > 0 {
 		out.Age = out.Ages[0]
-	}
-	return out, nil
-}
-
-// List returns the services that a request asks for, sorted by namespace and name. It leaves out the
-// instances that may does not allow. The age is that of the oldest region. The error is ErrUnknown.
-func (s *Store) List(req *nusav1.ListServicesRequest, may func(namespace, region string) bool) (*nusav1.ListServicesResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.known {
-		return nil, ErrUnknown
-	}
-	age := time.Duration(0)
-	for name := range s.regions {
-		age = max(age, s.age(name))
-	}
-	out := &nusav1.ListServicesResponse{Age: durationpb.New(age)}
-	for _, key := range slices.SortedFunc(maps.Keys(s.services), func(a, b serviceKey) int {
-		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
-	}) {
-		if req.GetNamespace() != "" && key.namespace != req.GetNamespace() || req.GetName() != "" && key.name != req.GetName() {
-			continue
-		}
-		sum := &nusav1.ServiceSummary{Namespace: key.namespace, Name: key.name}
-		tags := map[string]bool{}
-		for _, r := range catalog.Order(s.find(key.namespace, key.name), catalog.Query{}) {
-			if !may(key.namespace, r.Region) {
-				continue
-			}
-			sum.Regions, sum.Instances = append(sum.Regions, r.Region), sum.GetInstances()+int32(len(r.Instances))
-			for _, i := range r.Instances {
-				for _, t := range i.Tags {
-					tags[t] = true
-				}
-				if req.GetWithInstances() {
-					out.Instances = append(out.Instances, instanceToProto(i))
-				}
-			}
-		}
-		if sum.GetInstances() > 0 {
-			sum.Tags = slices.Sorted(maps.Keys(tags))
-			out.Services = append(out.Services, sum)
-		}
 	}
 	return out, nil
 }

@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"pgregory.net/rapid"
 
 	"github.com/nusa-scheduler/nusa/internal/catalog"
@@ -413,5 +416,66 @@ func TestRegionComesBeforeTheList(t *testing.T) {
 	pass(t, f, in, -1)
 	if got := show(receiver); got != "b:b-0/web" {
 		t.Errorf("after it was forgotten, the receiver has %q", got)
+	}
+}
+
+// TestListHasPages: the pages of every limit have each service once and in order, and a page with instances has few
+// services if these have many. Services that the caller may not read are on no page.
+func TestListHasPages(t *testing.T) {
+	s := New((&clock{}).read)
+	s.SetRoster(Roster{Regions: []Region{{Name: "a"}, {Name: "b"}}})
+	var want []string
+	var all []*catalog.Instance
+	for n := range 9 {
+		i := instance("a", fmt.Sprint("s-", n), int32(n))
+		i.Namespace = []string{"blue", "green", "red"}[n/3]
+		all = append(all, i)
+		if i.Namespace != "green" {
+			want = append(want, i.Namespace+"/"+i.Service)
+		}
+	}
+	var many []*catalog.Instance
+	for n := range int32(6000) { // 3,000 more for the first service of blue, and as many for that of red
+		i := instance("b", []string{"s-0", "s-6"}[n%2], n)
+		i.Namespace = []string{"blue", "red"}[n%2]
+		many = append(many, i)
+	}
+	if err := s.Begin("b", "1", many); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Begin("a", "1", all); err != nil {
+		t.Fatal(err)
+	}
+	read := func(req *nusav1.ListServicesRequest) (got []string, pages int) {
+		for {
+			page, err := s.List(req, func(namespace, _ string) bool { return namespace != "green" })
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range page.GetServices() {
+				got = append(got, v.GetNamespace()+"/"+v.GetName())
+			}
+			pages++
+			if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
+				return got, pages
+			}
+		}
+	}
+	for limit := range int32(8) {
+		got, pages := read(&nusav1.ListServicesRequest{Limit: limit})
+		if most := cmp.Or(int(limit), pageServices); !slices.Equal(got, want) || pages != (len(want)+most-1)/most {
+			t.Errorf("limit %d: %d pages with %v", limit, pages, got)
+		}
+	}
+	if got, pages := read(&nusav1.ListServicesRequest{WithInstances: true}); !slices.Equal(got, want) || pages != 2 {
+		t.Errorf("with instances: %d pages with %v", pages, got)
+	}
+	if got, _ := read(&nusav1.ListServicesRequest{Limit: 1, Namespace: "red", Name: "s-7"}); !slices.Equal(got, []string{"red/s-7"}) {
+		t.Errorf("one service: %v", got)
+	}
+	for _, wrong := range []*nusav1.ListServicesRequest{{Limit: -1}, {Limit: pageServices + 1}, {PageToken: "red"}, {PageToken: "/"}, {PageToken: "a/b/c"}} {
+		if _, err := s.List(wrong, nil); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%v: %v", wrong, err)
+		}
 	}
 }

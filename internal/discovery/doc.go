@@ -8,7 +8,8 @@
 //   - changes.go: batches of changes become contents of the store
 //   - follow.go: sends what a receiver lacks
 //   - client.go: the callers of Follow and Publish
-//   - answer.go: the service Services: lists and answers from a store
+//   - answer.go: the service Services: answers from a store
+//   - list.go: pages of the list of services
 //   - targets.go: instances in the form that Prometheus reads
 //   - file.go: copies in files
 //   - convert.go: messages to values and back

@@ -14,9 +14,9 @@ type TargetGroup struct {
 	Labels  map[string]string `json:"labels"`
 }
 
-// TargetGroups returns the instances as targets, each in a group of its own, because its labels are its
-// own. The result is never nil, because Prometheus wants a list.
-func TargetGroups(all []*nusav1.ServiceInstance) []TargetGroup {
+// targetGroups returns the instances as targets, each in a group of its own, because its labels are its
+// own.
+func targetGroups(all []*nusav1.ServiceInstance) []TargetGroup {
 	out := make([]TargetGroup, 0, len(all))
 	for _, i := range all {
 		tags := ""

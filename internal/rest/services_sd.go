@@ -14,6 +14,8 @@ import (
 // of them.
 func targets(ctx context.Context, c grpc.ClientConnInterface, r *http.Request) (any, error) {
 	q := r.URL.Query()
-	all, err := nusav1.NewServicesClient(c).List(ctx, &nusav1.ListServicesRequest{Namespace: q.Get("namespace"), Name: q.Get("name"), WithInstances: true})
-	return discovery.TargetGroups(all.GetInstances()), err
+	list := func(ctx context.Context, req *nusav1.ListServicesRequest) (*nusav1.ListServicesResponse, error) {
+		return nusav1.NewServicesClient(c).List(ctx, req)
+	}
+	return discovery.Targets(ctx, list, q.Get("namespace"), q.Get("name"))
 }

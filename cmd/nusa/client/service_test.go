@@ -21,6 +21,9 @@ func (serviceServer) List(_ context.Context, r *nusav1.ListServicesRequest) (*nu
 	if r.GetNamespace() == "empty" {
 		return &nusav1.ListServicesResponse{}, nil
 	}
+	if r.GetPageToken() == "" && r.GetNamespace() == "pages" {
+		return &nusav1.ListServicesResponse{Services: []*nusav1.ServiceSummary{{Namespace: "pages", Name: "api", Instances: 1, Regions: []string{"jakarta"}}}, NextPageToken: "pages/api", Age: durationpb.New(90 * time.Second)}, nil
+	}
 	return &nusav1.ListServicesResponse{
 		Services: []*nusav1.ServiceSummary{{Namespace: "default", Name: "web", Instances: 2, Regions: []string{"jakarta", "singapore"}, Tags: []string{"blue"}}},
 		Age:      durationpb.New(40 * time.Second),
@@ -50,6 +53,7 @@ func TestServiceCommands(t *testing.T) {
 		code       int
 	}{
 		{"service list", "SERVICE      INSTANCES  REGIONS            TAGS\ndefault/web          2  jakarta singapore  blue\nconfirmed 40s ago", 0},
+		{"service list -n pages", "SERVICE      INSTANCES  REGIONS            TAGS\npages/api            1  jakarta\ndefault/web          2  jakarta singapore  blue\nconfirmed 90s ago", 0},
 		{"service list -n empty", "no service has a healthy instance", 0},
 		{"service list -o json", `"instances": 2`, 0},
 		{"service resolve web", `

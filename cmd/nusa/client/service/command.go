@@ -30,9 +30,23 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the services that have healthy instances", Args: cli.Positional(),
 		RunE: cli.Call(s, func(ctx context.Context, c *cli.Session, _ string) (*nusav1.ListServicesResponse, error) {
-			return client(c).List(ctx, &nusav1.ListServicesRequest{Namespace: c.Namespace})
+			return list(ctx, c)
 		}, func(w *term.Screen, out *nusav1.ListServicesResponse, _ string) { writeList(w, out) }),
 	}
+}
+
+// list reads all pages. Its age is that of the first page, which is the oldest answer.
+func list(ctx context.Context, c *cli.Session) (*nusav1.ListServicesResponse, error) {
+	out := &nusav1.ListServicesResponse{}
+	err := cli.Pages(func(token string) (string, error) {
+		page, err := client(c).List(ctx, &nusav1.ListServicesRequest{Namespace: c.Namespace, PageToken: token})
+		out.Services = append(out.Services, page.GetServices()...)
+		if token == "" {
+			out.Age = page.GetAge()
+		}
+		return page.GetNextPageToken(), err
+	})
+	return out, err
 }
 
 func writeList(w *term.Screen, list *nusav1.ListServicesResponse) {
