@@ -456,7 +456,8 @@ func TestListHasPages(t *testing.T) {
 				got = append(got, v.GetNamespace()+"/"+v.GetName())
 			}
 			pages++
-			if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
+			req.PageToken = page.GetNextPageToken()
+			if req.PageToken == "" {
 				return got, pages
 			}
 		}

@@ -113,7 +113,8 @@ func Targets(ctx context.Context, list func(context.Context, *nusav1.ListService
 			return nil, err
 		}
 		out = append(out, targetGroups(page.GetInstances())...)
-		if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
+		req.PageToken = page.GetNextPageToken()
+		if req.PageToken == "" {
 			return out, nil
 		}
 	}

@@ -93,7 +93,8 @@ func (q *Queue) Remove(k Key) {
 	q.setPossible(e, false)
 	for _, n := range e.Needs {
 		l := q.lines[n.Name]
-		if l.all.Delete(e); l.all.Len() == 0 {
+		l.all.Delete(e)
+		if l.all.Len() == 0 {
 			delete(q.lines, n.Name)
 		}
 	}
@@ -132,7 +133,8 @@ func (q *Queue) Grant(room func(name string) (units, held int)) (out []Waiter) {
 	free, changed := make(map[string]int, len(q.lines)), []*btree.BTreeG[*entry](nil)
 	for name, l := range q.lines {
 		units, held := room(name)
-		if free[name] = units - held; units != l.units {
+		free[name] = units - held
+		if units != l.units {
 			l.units, changed = units, append(changed, l.all)
 		}
 	}
