@@ -71,6 +71,9 @@ func promotable(t *state.Tx, k state.JobKey, r *nusav1.RolloutRecord, force bool
 			return status.Errorf(codes.FailedPrecondition, "%d of %d canaries of %s are healthy: wait, end it with `nusa job fail %s`, or promote it with --force", healthy[name], want, name, k)
 		}
 	}
+	if r.GetPaused() { // the time that the canaries are healthy does not count now
+		return status.Errorf(codes.FailedPrecondition, "the rollout of job %s is paused: continue it with `nusa job resume %s`, or promote the canaries with --force", k, k)
+	}
 	if !state.CanariesSteady(j, r, t.State.Sight()) {
 		return status.Errorf(codes.FailedPrecondition, "the canaries of job %s are healthy, but not yet for min_healthy: wait, or promote them with --force", k)
 	}

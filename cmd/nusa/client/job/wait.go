@@ -21,6 +21,9 @@ import (
 const (
 	// redrawEvery is how often the progress line is written again with the elapsed time.
 	redrawEvery = 100 * time.Millisecond
+	// revertWithin is how long a wait goes on after a version has failed that the servers may take back: they store
+	// the failure first.
+	revertWithin = 5 * time.Second
 )
 
 // waiter watches a submitted job until the job is running, has completed or has failed.
@@ -55,8 +58,9 @@ type waiter struct {
 	already      bool   // the job had ended when the watch began
 	driverHinted bool   // the hint about a missing driver was printed
 	shown        string // the last printed line without ages, if there is no terminal
-	// upSince is since when every instance runs; zero: not every instance does.
-	upSince time.Time
+	// upSince is since when every instance runs; zero: not every instance does. failedSince is since when the version has
+	// failed, if the servers may take it back.
+	upSince, failedSince time.Time
 }
 
 // watchUpdate is one of three: a message of a watch, the error that ended the watch, or a
@@ -102,7 +106,7 @@ func (f *waiter) wait() error {
 			if f.Terminal {
 				f.draw()
 			}
-			if !f.upSince.IsZero() {
+			if !f.upSince.IsZero() || !f.failedSince.IsZero() {
 				if ended, err := f.ended(); ended {
 					return err
 				}
@@ -222,6 +226,8 @@ func (f *waiter) ended() (bool, error) {
 	case j.GetStopped():
 		f.endLine()
 		return true, fmt.Errorf("%s was stopped", cli.RefName(f.ref))
+	case state == nusav1.JobState_JOB_STATE_FAILED && f.mayBeReverted():
+		return false, nil
 	case state == nusav1.JobState_JOB_STATE_FAILED:
 		f.endLine()
 		next := fmt.Sprintf("see %s job status %s", f.Program, f.arg())
@@ -247,6 +253,21 @@ func (f *waiter) ended() (bool, error) {
 		return true, f.finish()
 	}
 	return false, nil
+}
+
+// mayBeReverted reports whether the servers may still take a failed version back to an earlier one.
+func (f *waiter) mayBeReverted() bool {
+	reverts := false
+	for _, g := range f.latest.GetSpec().GetGroups() {
+		reverts = reverts || g.GetUpdate().GetAutoRevert()
+	}
+	if f.batch || f.already || f.latest.GetVersion() < 2 || !reverts {
+		return false
+	}
+	if f.failedSince.IsZero() {
+		f.failedSince = time.Now()
+	}
+	return time.Since(f.failedSince) < revertWithin
 }
 
 // revertedText says that the version of a job is the result of a failed rollout, for example "version
