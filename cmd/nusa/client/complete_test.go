@@ -13,7 +13,12 @@ func TestCompletion(t *testing.T) {
 		"job status default/a":   "default/api",
 		"job status o":           "own@eastus", // on the second page
 		"job stop":               "api own@eastus",
-		"job scale api ":         "",
+		"job scale api ":         "cache web",
+		"job stop api --group ":  "cache web",
+		"job stop --group ":      "",
+		"deadletter show ":       "3f9a01bc0d0e0f01 77aa01bc0d0e0f02",
+		"service resolve ":       "web",
+		"monitor --region jak":   "jakarta",
 		"node drain n1":          "n1",
 		"alloc list --region ja": "jakarta japaneast",
 		"alloc logs 1":           "11112222-3333-4444-5555-666677778888",

@@ -36,10 +36,10 @@ log of the master of a region, and --node that of an agent.`,
 			return r.Follow(c.Ctx, func(answered func()) error { return followLog(c, req, answered) })
 		}),
 	}
-	s.Bind(c)
 	c.Flags().StringVar(&req.Region, "region", "", "the master of this region, or with --node the region of the node")
 	c.Flags().StringVar(&req.Node, "node", "", "the agent of this node: id, id prefix or name")
 	c.Flags().StringVar(&req.Level, "log-level", "info", "lowest level: debug, info, warn or error")
+	s.Bind(c) // after the flags, so that the shell completes them
 	return c
 }
 

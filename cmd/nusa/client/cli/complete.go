@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -21,8 +22,8 @@ const (
 	completeMost = 1000
 )
 
-// lists has the calls that return the names for arguments and flags, by the word for the argument in the usage line, or
-// by "--" and the flag.
+// lists has the calls that return the names for arguments and flags, by the word for the argument in the usage line. A
+// word that means something else with each noun has the noun before it.
 var lists = map[string]func(ctx context.Context, c *Session) (proto.Message, error){
 	"JOB": jobs,
 	"NODE": func(ctx context.Context, c *Session) (proto.Message, error) {
@@ -35,9 +36,54 @@ var lists = map[string]func(ctx context.Context, c *Session) (proto.Message, err
 	"REGION": func(ctx context.Context, c *Session) (proto.Message, error) {
 		return c.Regions().List(ctx, &nusav1.ListRegionsRequest{})
 	},
-	"ID": func(ctx context.Context, c *Session) (proto.Message, error) {
+	"alloc ID": func(ctx context.Context, c *Session) (proto.Message, error) {
 		return c.Allocs().List(ctx, &nusav1.ListAllocationsRequest{Region: c.Region, Limit: completeMost})
 	},
+	"bus NAME": func(ctx context.Context, c *Session) (proto.Message, error) {
+		return nusav1.NewBusesClient(c.Conn).List(ctx, &nusav1.ListBusesRequest{})
+	},
+	"deadletter ID": func(ctx context.Context, c *Session) (proto.Message, error) {
+		return nusav1.NewDeadLettersClient(c.Conn).List(ctx, &nusav1.ListDeadLettersRequest{Namespace: c.Namespace, Limit: completeMost})
+	},
+	"intake NAME": func(ctx context.Context, c *Session) (proto.Message, error) {
+		return nusav1.NewIntakesClient(c.Conn).List(ctx, &nusav1.ListIntakesRequest{})
+	},
+	"namespace NAME": namespaces,
+	"reservation ID": func(ctx context.Context, c *Session) (proto.Message, error) {
+		return nusav1.NewReservationsClient(c.Conn).List(ctx, &nusav1.ListReservationsRequest{})
+	},
+	"semaphore NAME": func(ctx context.Context, c *Session) (proto.Message, error) {
+		return nusav1.NewSemaphoresClient(c.Conn).List(ctx, &nusav1.ListSemaphoresRequest{Namespace: c.Namespace})
+	},
+	"service NAME": func(ctx context.Context, c *Session) (proto.Message, error) {
+		return nusav1.NewServicesClient(c.Conn).List(ctx, &nusav1.ListServicesRequest{Namespace: cmp.Or(c.Namespace, job.DefaultNamespace)})
+	},
+	"spare ID": func(ctx context.Context, c *Session) (proto.Message, error) {
+		return nusav1.NewSparesClient(c.Conn).List(ctx, &nusav1.ListSparesRequest{})
+	},
+	"webhook NAME": func(ctx context.Context, c *Session) (proto.Message, error) {
+		return nusav1.NewWebhooksClient(c.Conn).List(ctx, &nusav1.ListWebhooksRequest{})
+	},
+	"workflow RUN": func(ctx context.Context, c *Session) (proto.Message, error) {
+		return nusav1.NewWorkflowsClient(c.Conn).List(ctx, &nusav1.ListWorkflowRunsRequest{Namespace: c.Namespace, Limit: completeMost})
+	},
+}
+
+func namespaces(ctx context.Context, c *Session) (proto.Message, error) {
+	return nusav1.NewNamespacesClient(c.Conn).List(ctx, &nusav1.ListNamespacesRequest{})
+}
+
+// group is the word for a group of the job that the first argument names.
+const group = "GROUP"
+
+// groups returns the names of the groups of a job.
+func groups(ctx context.Context, c *Session, name string) ([]string, error) {
+	ref, err := c.Ref(name)
+	if err != nil {
+		return nil, err
+	}
+	j, err := c.Jobs().Get(ctx, &nusav1.GetJobRequest{Job: ref})
+	return slices.Collect(maps.Keys(j.GetSpec().GetGroups())), err
 }
 
 // jobs returns all jobs, or those that it has when the time is over.
@@ -60,29 +106,35 @@ func jobs(ctx context.Context, c *Session) (proto.Message, error) {
 }
 
 // flagLists maps flags to the names that they take.
-var flagLists = map[string]string{"region": "REGION", "node": "NODE", "job": "JOB"}
+var flagLists = map[string]string{"region": "REGION", "node": "NODE", "job": "JOB", "group": group}
 
 // complete lets the shell complete the arguments and flags of a noun's verbs with the names that the server has.
 func (s *Settings) complete(noun *cobra.Command, formats []string) {
 	_ = noun.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)) // fails only without the flag
-	verbs := noun.Commands()
+	verbs := append(noun.Commands(), noun)
 	for i := 0; i < len(verbs); i++ {
 		verb := verbs[i]
-		verbs = append(verbs, verb.Commands()...)
+		if verb != noun {
+			verbs = append(verbs, verb.Commands()...)
+		}
 		words := argumentsOf(verb.Use)
-		if verb.ValidArgsFunction == nil && slices.ContainsFunc(words, func(w string) bool { return len(kindsOf(w)) > 0 }) {
+		if verb.ValidArgsFunction == nil && slices.ContainsFunc(words, func(w string) bool { return len(kindsOf(noun.Name(), w)) > 0 }) {
 			verb.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 				at := min(len(args), len(words)-1)
 				if len(args) > at && !strings.HasSuffix(words[at], "...]") {
 					return nil, cobra.ShellCompDirectiveNoFileComp
 				}
-				return s.names(cmd, begun, kindsOf(words[at])...)
+				return s.names(cmd, args, begun, kindsOf(noun.Name(), words[at])...)
 			}
 		}
+		flags := verb.Flags()
+		if verb != noun {
+			flags = verb.LocalNonPersistentFlags()
+		}
 		for flag, kind := range flagLists {
-			if verb.LocalNonPersistentFlags().Lookup(flag) != nil {
-				_ = verb.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
-					return s.names(cmd, begun, kind)
+			if flags.Lookup(flag) != nil {
+				_ = verb.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+					return s.names(cmd, args, begun, kind)
 				})
 			}
 		}
@@ -101,11 +153,13 @@ func argumentsOf(use string) []string {
 	return out
 }
 
-// kindsOf returns the keys of lists for a word of a usage line.
-func kindsOf(word string) (out []string) {
+// kindsOf returns the keys of lists for a word of a usage line, and group for that word.
+func kindsOf(noun, word string) (out []string) {
 	for kind := range strings.SplitSeq(strings.Trim(word, "[]."), "|") {
-		if lists[kind] != nil {
-			out = append(out, kind)
+		for _, key := range []string{kind, noun + " " + kind} {
+			if key == group || lists[key] != nil {
+				out = append(out, key)
+			}
 		}
 	}
 	return out
@@ -113,16 +167,15 @@ func kindsOf(word string) (out []string) {
 
 // names returns the names of the server that begin with a text. It returns none if the server does not respond in time,
 // because a shell shows no errors.
-func (s *Settings) names(cmd *cobra.Command, begun string, kinds ...string) (out []cobra.Completion, directive cobra.ShellCompDirective) {
+func (s *Settings) names(cmd *cobra.Command, args []string, begun string, kinds ...string) (out []cobra.Completion, directive cobra.ShellCompDirective) {
 	_ = s.Run(func(c *Session, _ []string) error {
 		ctx, cancel := context.WithTimeout(c.Ctx, completeTime)
 		defer cancel()
 		for _, kind := range kinds {
-			m, err := lists[kind](ctx, c)
+			all, err := namesFor(ctx, c, kind, args)
 			if err != nil {
 				return err
 			}
-			all, _ := namesOf(m.ProtoReflect())
 			for _, name := range all {
 				if !strings.Contains(begun, "/") { // a name alone means a job of this namespace
 					name = strings.TrimPrefix(name, cmp.Or(c.Namespace, job.DefaultNamespace)+"/")
@@ -136,4 +189,20 @@ func (s *Settings) names(cmd *cobra.Command, begun string, kinds ...string) (out
 	})(cmd, nil)
 	slices.Sort(out)
 	return slices.Compact(out), cobra.ShellCompDirectiveNoFileComp
+}
+
+// namesFor returns all names for a key of lists, or the groups of the job in the arguments.
+func namesFor(ctx context.Context, c *Session, kind string, args []string) ([]string, error) {
+	if kind == group {
+		if len(args) == 0 {
+			return nil, nil
+		}
+		return groups(ctx, c, args[0])
+	}
+	m, err := lists[kind](ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	all, _ := namesOf(m.ProtoReflect())
+	return all, nil
 }

@@ -67,6 +67,9 @@ func (s *Settings) Bind(cmd *cobra.Command, more ...string) {
 // BindNamespace adds --namespace to a noun.
 func (s *Settings) BindNamespace(cmd *cobra.Command) {
 	cmd.PersistentFlags().StringVarP(&s.Namespace, "namespace", "n", envOr("NUSA_NAMESPACE", ""), "namespace of jobs (NUSA_NAMESPACE); without it: "+job.DefaultNamespace+", and in lists all namespaces")
+	_ = cmd.RegisterFlagCompletionFunc("namespace", func(c *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return s.names(c, nil, begun, "namespace NAME")
+	}) // fails only without the flag
 }
 
 // BindRegion adds --region to one verb, because its meaning differs between verbs.

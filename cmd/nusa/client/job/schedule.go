@@ -160,7 +160,7 @@ func scheduleBackfillCommand(s *cli.Settings) *cobra.Command {
 				return err
 			}
 			return c.Print(resp, func(w *term.Screen) {
-				fmt.Fprintf(w, "%s begin one after another; follow them with: %s job schedule show %s\n", term.Plural(resp.GetRuns(), "run"), c.Program, cli.RefArg(ref))
+				fmt.Fprintf(w, "%s to begin, one after another; follow with: %s job schedule show %s\n", term.Plural(resp.GetRuns(), "run"), c.Program, cli.RefArg(ref))
 			})
 		}),
 	}

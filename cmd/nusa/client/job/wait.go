@@ -360,8 +360,12 @@ func (f *waiter) finish() error {
 	}
 	if f.template {
 		next := term.OneLine(f.latest.GetStatus().GetMessage())
-		if next == "" { // a workflow has no next time
-			next = "begin a run with: " + f.Program + " workflow run " + f.ref.GetName()
+		if next == "" { // a job without a schedule has no next time
+			command := " workflow run "
+			if f.latest.GetSpec().GetParameterized() != nil {
+				command = " job dispatch "
+			}
+			next = "begin a run with: " + f.Program + command + f.arg()
 		}
 		f.Printf("%s is %s: %s\n", cli.RefName(f.ref), f.Style.Good("ready"), next)
 		return nil
