@@ -14,6 +14,7 @@ import (
 
 func listCommand(s *cli.Settings) *cobra.Command {
 	var pool string
+	var labels map[string]string
 	var states *cli.States
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List nodes", Args: cli.Positional(),
@@ -24,25 +25,40 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			resp.Nodes = slices.DeleteFunc(resp.Nodes, func(n *nusav1.Node) bool { return !states.Has(statesOf(n)...) })
+			resp.Nodes = slices.DeleteFunc(resp.Nodes, func(n *nusav1.Node) bool {
+				return !states.Has(statesOf(n)...) || !hasLabels(n.GetInventory().GetLabels(), labels)
+			})
 			c.WarnPartial(resp.GetErrors())
 			return c.Print(resp, func(w *term.Screen) {
-				writeNodes(w, resp.GetNodes(), noNodesText(c, pool, states, cli.Incomplete(resp.GetErrors())))
+				writeNodes(w, resp.GetNodes(), noNodesText(c, pool, labels, states, cli.Incomplete(resp.GetErrors())))
 			})
 		}),
 	}
 	s.BindRegion(c, "only nodes of this region")
 	c.Flags().StringVar(&pool, "pool", "", "only nodes of this pool")
+	c.Flags().StringToStringVarP(&labels, "label", "l", nil, "only nodes with this label, KEY=VALUE")
 	states = cli.StateFlag(c, "nodes", "ready", "lost", "left", "draining", "cordoned")
 	return c
 }
 
+func hasLabels(have, want map[string]string) bool {
+	for k, v := range want {
+		if got, is := have[k]; !is || got != v {
+			return false
+		}
+	}
+	return true
+}
+
 // noNodesText returns a text that says that no node matched the filters, and what to do
 // next.
-func noNodesText(c *cli.Session, pool string, states *cli.States, unseen string) string {
+func noNodesText(c *cli.Session, pool string, labels map[string]string, states *cli.States, unseen string) string {
 	what := "no nodes" + states.Text()
 	if pool != "" {
 		what += " in pool " + pool
+	}
+	if len(labels) > 0 {
+		what += " with the labels " + term.LabelText(labels)
 	}
 	if c.Region != "" {
 		what += " in region " + c.Region
