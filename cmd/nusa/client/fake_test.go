@@ -361,6 +361,8 @@ func (f *fake) Get(_ context.Context, r *nusav1.GetJobRequest) (*nusav1.Job, err
 		return j, nil
 	case "stored":
 		return &nusav1.Job{Spec: f.stored}, nil
+	case "back":
+		return jobIn("back", 2, nusav1.JobState_JOB_STATE_PENDING, nil), nil
 	case "idle":
 		return jobIn("idle", 1, nusav1.JobState_JOB_STATE_PENDING, nil), nil
 	case "done":

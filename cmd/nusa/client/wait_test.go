@@ -21,6 +21,11 @@ func TestWaits(t *testing.T) {
 	running.Revision = 1001
 	starting := jobIn("done", 2, nusav1.JobState_JOB_STATE_STARTING, &nusav1.InstanceCounts{Starting: 2})
 	complete := jobIn("done", 2, nusav1.JobState_JOB_STATE_COMPLETE, &nusav1.InstanceCounts{Complete: 2})
+	broken := jobIn("back", 2, nusav1.JobState_JOB_STATE_FAILED, &nusav1.InstanceCounts{Running: 2})
+	broken.Spec.Groups = map[string]*nusav1.Group{"web": {Update: &nusav1.Update{AutoRevert: true}}}
+	taken := jobIn("back", 3, nusav1.JobState_JOB_STATE_STARTING, &nusav1.InstanceCounts{Running: 2})
+	taken.Reverted = &nusav1.Reverted{Version: 2, To: 1, Why: "version 2 failed: 1 of 2 instances failed"}
+	alone := jobIn("back", 2, nusav1.JobState_JOB_STATE_FAILED, &nusav1.InstanceCounts{Failed: 2})
 	purged := rpcerr.NotFound(rpcerr.KindJob, "default/gone", "job default/gone does not exist")
 	for name, c := range map[string]struct {
 		line   string
@@ -35,6 +40,8 @@ func TestWaits(t *testing.T) {
 		"runs again":      {"job wait halted --stopped", []*nusav1.Job{stopping, running}, nil, "default/halted was submitted again", 1},
 		"takes long":      {"job wait halted --stopped --timeout 1s", []*nusav1.Job{stopping}, nil, "default/halted: after --timeout 1s it is stopping", 2},
 		"completes":       {"job wait done", []*nusav1.Job{starting, complete}, nil, "default/done is complete: 2 instances (japaneast 2)", 0},
+		"is taken back":   {"job wait back", []*nusav1.Job{broken, taken}, nil, "default/back: version 2 failed: taken back to version 1, as version 3: 1 of 2 instances failed", 4},
+		"fails":           {"job wait back", []*nusav1.Job{alone}, nil, "default/back failed", 3},
 		"completes, JSON": {"job wait done -o json", []*nusav1.Job{complete}, nil, `"JOB_STATE_COMPLETE"`, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
