@@ -391,7 +391,11 @@ func (r *fakeRegion) applyOrders(o *nusav1.SlotOrders) []*nusav1.RegionMessage {
 	var answers []*nusav1.SlotAnswer
 	for _, order := range o.GetOrders() {
 		s := order.GetSlot()
-		r.slots[fmt.Sprintf("%s/%s/%s/%d", s.GetNamespace(), s.GetJob(), s.GetGroup(), s.GetFrom())] = order
+		key := fmt.Sprintf("%s/%s/%s/%d", s.GetNamespace(), s.GetJob(), s.GetGroup(), s.GetFrom())
+		if have := r.slots[key]; len(order.GetSpec()) == 0 && have.GetSlot().GetJobVersion() == s.GetJobVersion() {
+			order.Spec = have.GetSpec() // a region's log keeps the spec of a version
+		}
+		r.slots[key] = order
 		script := r.script
 		if script == nil {
 			script = agree
