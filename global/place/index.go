@@ -72,6 +72,7 @@ type specColumn struct {
 	// bounded: for regions that are not in known, scores holds upper bounds. exacted are the regions
 	// in known, with their upper bounds.
 	bounded bool
+	scale   float64 // of the near clause
 	known   []bool
 	exacted []rank.Spot
 }
@@ -189,8 +190,11 @@ func (x *Index) spec(g *Group, d *distances) *specColumn {
 		c.near, c.origins, nears = append(c.near, known.targets()), append(c.origins, d.origins[n.Domain]), append(nears, known)
 	}
 	c.bounded = len(c.near) == 1 && len(c.near[0]) == 1 && x.view != nil && x.number[c.near[0][0]] >= 0
-	if c.bounded && c.known == nil {
-		c.known = make([]bool, len(x.regions))
+	if c.bounded {
+		c.scale = g.Regions.Near[0].scale()
+		if c.known == nil {
+			c.known = make([]bool, len(x.regions))
+		}
 	}
 	d.matches += g.labelSelectors() * len(x.regions)
 	for i, r := range x.regions {
@@ -231,7 +235,7 @@ func (c *specColumn) score(g *Group, r *Region, i int, nears []*nearness) int32 
 		return rank.Refused
 	}
 	c.allowed++
-	if r.FeatureLevel < g.level() {
+	if least := g.level(); least > 0 && r.FeatureLevel < least { // few rules look at a region itself
 		return rank.Refused
 	}
 	weight := g.preference(r)

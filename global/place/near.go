@@ -245,14 +245,7 @@ func (n *Near) closeness(t target) float64 {
 	if !t.Known() {
 		return 0
 	}
-	scale := float64(defaultScale)
-	switch {
-	case n.Data > 0:
-		scale = float64(dataHalf) * dataEachTrip / float64(n.Data)
-	case n.MaxRTT > 0:
-		scale = float64(n.MaxRTT)
-	}
-	trust := 1.0
+	scale, trust := n.scale(), 1.0
 	switch {
 	case t.Source == topology.Estimated, t.State == topology.Stale:
 		trust = 0.9
@@ -260,6 +253,17 @@ func (n *Near) closeness(t target) float64 {
 		trust = 0.95
 	}
 	return trust * scale / (scale + float64(t.RTT))
+}
+
+// scale returns the round trip at which the closeness of a measured target is one half.
+func (n *Near) scale() float64 {
+	switch {
+	case n.Data > 0:
+		return float64(dataHalf) * dataEachTrip / float64(n.Data)
+	case n.MaxRTT > 0:
+		return float64(n.MaxRTT)
+	}
+	return float64(defaultScale)
 }
 
 // The throughput of a path is not measured, but it falls with the round trips: a sender has a window of some
@@ -432,11 +436,11 @@ func (c *specColumn) rebase(x *Index, g *Group, d *distances) bool {
 // bound returns an upper bound for what the only near clause can add to the score of a region. It
 // looks at one direction only, which is enough because the worse direction decides.
 func (c *specColumn) bound(n *Near, i int, d *distances) int32 {
-	nearest := topology.Distance{State: topology.OK, Source: topology.Measured}
+	rtt := time.Duration(0)
 	if to := c.near[0][0]; to != i && d.number[i] >= 0 {
-		nearest.RTT = d.view.LeastRTT(d.number[to], d.number[i], n.Percentile)
+		rtt = d.view.LeastRTT(d.number[to], d.number[i], n.Percentile)
 	}
-	return thousandths(float64(n.Weight) * n.closeness(target{Distance: nearest}))
+	return thousandths(float64(n.Weight) * (c.scale / (c.scale + float64(rtt)))) // as closeness does
 }
 
 // exact returns the score that the rule gives to a region. Only the near clause may still refuse
