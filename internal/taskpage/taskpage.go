@@ -75,11 +75,14 @@ func ParseID(text string) (id [IDBytes]byte, ok bool) {
 	if len(text) != length || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
 		return id, false
 	}
-	raw, err := hex.DecodeString(strings.ReplaceAll(text, "-", ""))
-	if err != nil || len(raw) != IDBytes {
-		return id, false
+	at := 0
+	for _, part := range [...]string{text[:8], text[9:13], text[14:18], text[19:23], text[24:]} {
+		n, err := hex.Decode(id[at:], []byte(part))
+		if err != nil {
+			return [IDBytes]byte{}, false
+		}
+		at += n
 	}
-	copy(id[:], raw)
 	return id, true
 }
 

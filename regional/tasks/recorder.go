@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// batchEvents bounds the events of one transaction.
-	batchEvents = 8192
-	// writeEvery is the pause after a transaction, unless a reader waits. Many events then share one write
+	// batchEvents bounds the events of one write: readers wait while memory gets them, about 10 ms.
+	batchEvents = 4096
+	// writeEvery is the pause after the writes, unless a reader waits. Many events then share one write
 	// to the disk. trimEvery is the pause between two removals of old records.
 	writeEvery = time.Second
 	trimEvery  = time.Minute
