@@ -125,6 +125,11 @@ func TestDamagedFiles(t *testing.T) {
 			}
 		}
 		damaged += len(s.position().GetGaps())
+		gaps := len(s.position().GetGaps())
+		s.close("restart")
+		if err := s.open(); err != nil || len(s.position().GetGaps()) != gaps {
+			t.Fatal(seed, gaps, s.position().GetGaps(), err)
+		}
 		f := &Filler{Store: s, Logger: s.log}
 		for _, gap := range s.position().GetGaps() {
 			if _, err := f.copy(t.Context(), served{s: whole}, gap); err != nil {

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/internal/notify"
@@ -107,21 +106,29 @@ func (s *Store) open() error {
 	if err != nil {
 		o.close()
 	}
+	s.use(&o, err)
+	if err != nil || len(o.gaps) == 0 {
+		return err
+	}
+	return s.update(func(b *batch) error { // the damaged files are set aside, so only this tells their gaps
+		for _, g := range o.gaps {
+			addGap(b.at, g)
+		}
+		return nil
+	})
+}
+
+// use goes on with opened files, or says why there are none.
+func (s *Store) use(o *opened, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
 		s.why = err.Error()
-		return err
+		return
 	}
 	s.broken.Store(false)
-	s.journal, s.recent, s.sequence, s.segments, s.why = o.journal, o.recent, o.sequence, o.segments, ""
+	s.journal, s.recent, s.sequence, s.segments, s.at, s.why = o.journal, o.recent, o.sequence, o.segments, o.at, ""
 	s.carried, s.rotated = 0, time.Time{}
-	s.at = o.at
-	for _, g := range o.gaps {
-		s.at = proto.CloneOf(s.at)
-		addGap(s.at, g)
-	}
-	return nil
 }
 
 // close closes the files.
