@@ -24,6 +24,8 @@ type overrideKey struct {
 type overrideWatch struct {
 	w   *world
 	all map[overrideKey]*overridden
+	// rebound are the regions that joined a federation again: the orders of another one end overrides.
+	rebound map[string]bool
 }
 
 // overridden is an override as the watch knows it.
@@ -127,10 +129,17 @@ func (v *overrideWatch) applied(g *raftGroup, before *state.View, cmd *state.Com
 	if c := cmd.SetOverride; c != nil && res.Err == nil {
 		v.set(g.r, after, c)
 	}
+	if cmd.RebindFederation != nil {
+		v.rebound[g.r.name] = true
+	}
 	if len(v.all) == 0 {
 		return
 	}
-	if cmd.ApplyOrders != nil {
+	switch {
+	case cmd.ApplyOrders == nil:
+	case v.rebound[g.r.name]:
+		v.restored(g.r)
+	default:
 		v.kept(g.r, after)
 	}
 	if cmd.ApplyPlan == nil {

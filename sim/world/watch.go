@@ -95,7 +95,7 @@ func (s *Stats) Add(o Stats) {
 
 func newWatch(w *world) *watch {
 	return &watch{w: w, live: map[instance][]*run{}, exited: map[instance]int64{}, epochs: map[instance]*epochsSeen{}, owners: map[groupName]map[int]owned{}, greatest: map[groupName]map[int]owned{},
-		fences: map[string]region.Record{}, lastMessage: map[string]time.Duration{}, overrides: overrideWatch{w, map[overrideKey]*overridden{}}}
+		fences: map[string]region.Record{}, lastMessage: map[string]time.Duration{}, overrides: overrideWatch{w, map[overrideKey]*overridden{}, map[string]bool{}}}
 }
 
 func (v *watch) fail(invariant int, format string, args ...any) {
