@@ -368,6 +368,9 @@ func (j *Job) orderedStages(regions []*rollingRegion, now, patience time.Duratio
 		}
 	}
 	slices.SortStableFunc(pending, func(a, b *rollingRegion) int {
+		if plant.Is(plant.TurnForgotten) {
+			return cmp.Compare(a.Name, b.Name)
+		}
 		return cmp.Or(cmp.Compare(o.turn(a.Name), o.turn(b.Name)), cmp.Compare(a.rank(j), b.rank(j)))
 	})
 	awaited := ""
@@ -383,7 +386,7 @@ func (j *Job) orderedStages(regions []*rollingRegion, now, patience time.Duratio
 			why = j.RolloutHold
 		case failed != "":
 			why = fmt.Sprintf("version %d failed in region %s: it goes no further", j.Version, failed)
-		case len(busy) >= max(1, o.MaxParallel):
+		case len(busy) >= max(1, o.MaxParallel) && !plant.Is(plant.RegionsAtOnce):
 			why = fmt.Sprintf("version %d waits for %s to be done", j.Version, regionsNamed(busy))
 		case awaited != "":
 			why = fmt.Sprintf("version %d waits for region %s, which comes first and is disconnected", j.Version, awaited)

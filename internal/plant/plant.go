@@ -86,6 +86,10 @@ const (
 	OverrideEnded Bug = "override ends with an order"
 	// BoundOfSlot: an override bounds each slot of a group, not all of them together.
 	BoundOfSlot Bug = "override bounds each slot"
+	// RegionsAtOnce: a version goes to all regions at once.
+	RegionsAtOnce Bug = "all regions at once"
+	// TurnForgotten: a version goes to the regions in the order of their names.
+	TurnForgotten Bug = "order of regions forgotten"
 )
 
 // Bugs lists all bugs.
@@ -93,4 +97,5 @@ var Bugs = [...]Bug{GrantBeforeOrders, DeposedServes, RenewWithoutKey, NoDrift, 
 	OlderRenewal, NewestOnly, FenceBack, OldStore, OldLog, AckBeforeSync, AnswerOnce, DeltaLate, Unverified, ActBeforeStore, LostAtElection, LevelIgnored, NoConfirmation,
 	BindingForgotten, MassLossIgnored, StartingForgotten, RetryForever, DownForgotten, HealthyAtOnce,
 	OverlapForgotten, RunBeforeRecord, TimesForgotten, DependsForgotten, LimitForgotten,
-	PromotedAtOnce, StableForgotten, HoldForgotten, OverrideEnded, BoundOfSlot}
+	PromotedAtOnce, StableForgotten, HoldForgotten, OverrideEnded, BoundOfSlot,
+	RegionsAtOnce, TurnForgotten}

@@ -422,7 +422,7 @@ func (t rollouts) evaluate(j *jobRecord) (*rolloutRecord, progress.Decision) {
 		soft = &rollout.Soft{}
 		t.rolling[j.name] = soft
 	}
-	next, d := soft.Evaluate(j.rolledOut(), rec.stored(), t.groupsOf(j, rec), t.heldBy(j), t.now())
+	next, d := soft.Evaluate(j.rolledOut(), rec.stored(), t.groupsOf(j, rec), t.stageOf(j, rec.stored()), t.heldBy(j), t.now(), t.wall())
 	if next == nil {
 		return nil, d
 	}

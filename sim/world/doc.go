@@ -41,6 +41,7 @@
 //	             of faults that chance seldom makes
 //	kids.go      schedules and workflows that operators submit, and what must hold of their runs
 //	overrides.go jobs that operators stop or scale in one region, and what must hold of them
+//	stages.go    rollouts that go from region to region, and what must hold of them
 //	watch.go     what must always hold, and counts of events
 //	checks.go    more of what must hold: leases that are passed on, owners, states that
 //	             only advance, and the state at the end

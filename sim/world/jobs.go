@@ -51,6 +51,8 @@ type jobVersion struct {
 	groups   []*groupVersion // sorted by name
 	colocate [][]string
 	spec     []byte
+	// order says how a version goes from region to region; nil: it does not.
+	order *place.RegionOrder
 }
 
 // jobRecord is the stored record of a job.
@@ -125,6 +127,9 @@ func (w *world) newVersion(name string, old *jobVersion) *jobVersion {
 		a, b := v.groups[0], v.groups[1]
 		b.region, b.regionKeep, b.singleton, b.failback, b.failbackAfter = a.region, a.regionKeep, a.singleton, a.failback, a.failbackAfter
 		b.node = a.node
+	}
+	if w.life {
+		w.orderRegions(v, old)
 	}
 	for _, g := range v.groups {
 		g.hash = g.identity()
@@ -332,6 +337,7 @@ func (t rollouts) count(j *jobRecord, g *groupVersion) int {
 // toPlace returns a job without its slots, with what its rollout says.
 func (t rollouts) toPlace(j *jobRecord) place.Job {
 	out, r := j.toPlace(), t.present(j)
+	out.RegionOrder = t.orderOf(j, r)
 	if r == nil || r.Done {
 		return out
 	}
@@ -341,7 +347,7 @@ func (t rollouts) toPlace(j *jobRecord) place.Job {
 		g.Count, g.CanaryFrom = r.Indices(g.Name, g.Count)
 	}
 	if r.Held() {
-		out.RolloutHold = fmt.Sprintf("version %d is held", r.Version)
+		out.RolloutHold, out.Paused = fmt.Sprintf("version %d is held", r.Version), r.Paused && r.Failed == ""
 		if r.stable != nil {
 			stable := r.stable.toPlace()
 			out.KeepStable(&stable)
@@ -376,7 +382,7 @@ func (t rollouts) begin(old *jobRecord, next *jobVersion) *rolloutRecord {
 		}
 		out.Canaries = append(out.Canaries, c)
 	}
-	if len(out.Canaries) == 0 {
+	if len(out.Canaries) == 0 && !t.ordered(old, next) {
 		return nil
 	}
 	return out

@@ -67,6 +67,7 @@ func (t *globalTerm) place() {
 		return
 	}
 	t.placing = true
+	var ends []place.RegionEnd
 	t.commit(func() []store.Write {
 		if t.leadership.conflict {
 			return nil
@@ -82,6 +83,7 @@ func (t *globalTerm) place() {
 			return nil
 		}
 		plan := place.MakePlan(s)
+		ends = plan.RegionEnds
 		if len(plan.Actions) == 0 {
 			t.idle = in
 		}
@@ -97,7 +99,10 @@ func (t *globalTerm) place() {
 			changes = append(changes, a.Changes()...)
 		}
 		return append(putSlots(changes), compared...)
-	}, func(bool) { t.placing = false })
+	}, func(bool) {
+		t.placing = false
+		rollouts{t}.storeEnds(ends)
+	})
 }
 
 // planInputs has everything that a plan depends on: the revision of the records, a count of the
@@ -107,6 +112,7 @@ type planInputs struct {
 	rev     int64
 	soft    uint64
 	level   int
+	pauses  int // of rollouts between two regions
 	regions [8]regionInputs
 }
 
@@ -123,7 +129,7 @@ type regionInputs struct {
 var waits = [...]time.Duration{2 * time.Second, 5 * time.Second, 10 * time.Second, 20 * time.Second, 40 * time.Second}
 
 func (t *globalTerm) planInputs() planInputs {
-	out := planInputs{rev: t.rev, soft: t.soft, level: t.level()}
+	out := planInputs{rev: t.rev, soft: t.soft, level: t.level(), pauses: rollouts{t}.pauses()}
 	for i, name := range t.names {
 		r := t.regions[name]
 		in := regionInputs{connected: r.life.Connected(), lost: r.life.Lost, never: r.life.ClusterID == "", blocked: r.life.CommitBlocked > 0,

@@ -41,6 +41,7 @@ type watch struct {
 	life        lifeSeen
 	kids        kidsSeen
 	overrides   overrideWatch
+	turns       turnWatch
 }
 
 type groupName struct{ job, group string }
@@ -95,7 +96,7 @@ func (s *Stats) Add(o Stats) {
 
 func newWatch(w *world) *watch {
 	return &watch{w: w, live: map[instance][]*run{}, exited: map[instance]int64{}, epochs: map[instance]*epochsSeen{}, owners: map[groupName]map[int]owned{}, greatest: map[groupName]map[int]owned{},
-		fences: map[string]region.Record{}, lastMessage: map[string]time.Duration{}, overrides: overrideWatch{w, map[overrideKey]*overridden{}, map[string]bool{}}}
+		fences: map[string]region.Record{}, lastMessage: map[string]time.Duration{}, overrides: overrideWatch{w, map[overrideKey]*overridden{}, map[string]bool{}}, turns: turnWatch{w: w, begun: map[string]*turns{}}}
 }
 
 func (v *watch) fail(invariant int, format string, args ...any) {
@@ -308,6 +309,7 @@ func (v *watch) stored(key string, old, next any) {
 		v.promoted(strings.TrimPrefix(key, rolloutPrefix), old, next)
 	case strings.HasPrefix(key, slotPrefix):
 		v.early(old, next)
+		v.turns.stored(old, next)
 		v.storedSlot(old, next)
 	case strings.HasPrefix(key, regionPrefix):
 		rec, _ := next.(regionRecord)

@@ -64,6 +64,7 @@ func newWorld(seed uint64, out io.Writer) *world {
 	w.etcd.Committed = func(ws []store.Write) {
 		w.watch.movedOn()
 		w.watch.divided(ws)
+		w.watch.turns.committed()
 	}
 	for i := range 1 + w.Rng.IntN(3) {
 		w.globals = append(w.globals, newGlobalServer(w, i))
@@ -168,6 +169,8 @@ var breaks = map[plant.Bug][]int{
 	plant.HoldForgotten:     {canariesKept},
 	plant.OverrideEnded:     {overrideKept},
 	plant.BoundOfSlot:       {overrideKept},
+	plant.RegionsAtOnce:     {orderKept},
+	plant.TurnForgotten:     {orderKept},
 }
 
 // NeedsLife reports whether only worlds with life show a bug.

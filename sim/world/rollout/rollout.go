@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -16,6 +17,57 @@ type Record struct {
 	// Failed says why the version has failed.
 	Failed string
 	best   map[string]int // the greatest number of healthy instances, by group
+	// Regions has the regions in which the rollout of a job with an order of regions has ended.
+	Regions map[string]End
+}
+
+// End is the end of a rollout in a region.
+type End struct {
+	At time.Time
+	// Failed says why the version failed there, or is "".
+	Failed string
+}
+
+// WithEnds returns the record with more regions in which the rollout has ended.
+func (r *Record) WithEnds(failed map[string]string, now time.Time) *Record {
+	out := *r
+	out.Regions, out.Decided = maps.Clone(r.Regions), true
+	for name, why := range failed {
+		if out.Regions == nil {
+			out.Regions = map[string]End{}
+		}
+		if _, ended := out.Regions[name]; !ended {
+			out.Regions[name] = End{now, why}
+		}
+	}
+	return &out
+}
+
+// PauseLeft returns how long no further region gets the version, and after which region.
+func (r *Record) PauseLeft(pause time.Duration, now time.Time) (left time.Duration, after string) {
+	if r == nil || r.Done || pause == 0 {
+		return 0, ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Regions)) {
+		if after == "" || r.Regions[name].At.After(r.Regions[after].At) {
+			after = name
+		}
+	}
+	if after == "" {
+		return 0, ""
+	}
+	return max(0, pause-now.Sub(r.Regions[after].At)), after
+}
+
+// Stage is how far a rollout is that goes from region to region.
+type Stage struct {
+	Updating []string
+	Waiting  bool
+	FailedIn string
+	Failing  map[string]string
+	// PauseLeft is the time until the next region gets the version.
+	PauseLeft time.Duration
+	Continue  bool
 }
 
 // Canary holds the indices of a group's canaries: N instances from the index From.
@@ -75,9 +127,9 @@ type groupSoft struct {
 	at, busy time.Duration
 }
 
-// Evaluate decides about the rollout of a version. rec is the stored record, or nil. held says why no
-// deadline counts now, or "". It returns the record to store, or nil.
-func (s *Soft) Evaluate(version int64, rec *Record, groups []Group, held string, now time.Duration) (*Record, progress.Decision) {
+// Evaluate decides about the rollout of a version. rec is the stored record, or nil. stage is nil for a job without an order of
+// regions. held says why no deadline counts now, or "". It returns the record to store, or nil.
+func (s *Soft) Evaluate(version int64, rec *Record, groups []Group, stage *Stage, held string, now time.Duration, wall time.Time) (*Record, progress.Decision) {
 	if s.version != version || s.canaries != rec.Waits() {
 		*s = Soft{version: version, canaries: rec.Waits(), groups: map[string]*groupSoft{}}
 	}
@@ -85,7 +137,11 @@ func (s *Soft) Evaluate(version int64, rec *Record, groups []Group, held string,
 	if rec != nil {
 		facts.Paused, facts.Failed = rec.Paused, rec.Failed != ""
 	}
-	stopped := facts.Paused || facts.Failed || held != ""
+	if stage != nil && rec != nil && !facts.Canaries {
+		facts.Updating, facts.Waiting, facts.FailedIn, facts.Failing = stage.Updating, stage.Waiting, stage.FailedIn, stage.Failing
+		facts.PauseLeft, facts.Continue = stage.PauseLeft, stage.Continue
+	}
+	stopped := facts.Paused || facts.Failed || held != "" || facts.PauseLeft > 0 && len(facts.Updating) == 0
 	for i := range groups {
 		facts.Groups = append(facts.Groups, s.timed(groups[i].Group, rec, stopped || s.held, now))
 	}
@@ -94,7 +150,7 @@ func (s *Soft) Evaluate(version int64, rec *Record, groups []Group, held string,
 		waits := s.steady(&facts, groups, now)
 		s.held = stopped || waits
 	}
-	return s.next(rec, &facts, now)
+	return s.next(rec, &facts, now, wall)
 }
 
 // timed adds since when a group has made no progress. restart: the deadlines begin now.
@@ -138,7 +194,7 @@ func (s *Soft) steady(to *progress.Rollout, groups []Group, now time.Duration) (
 }
 
 // next returns the record that follows from the facts, or nil.
-func (s *Soft) next(rec *Record, facts *progress.Rollout, now time.Duration) (*Record, progress.Decision) {
+func (s *Soft) next(rec *Record, facts *progress.Rollout, now time.Duration, wall time.Time) (*Record, progress.Decision) {
 	d := facts.Decide()
 	next := &Record{Version: facts.Version}
 	if rec != nil {
@@ -161,6 +217,9 @@ func (s *Soft) next(rec *Record, facts *progress.Rollout, now time.Duration) (*R
 		next = &Record{Version: facts.Version, Done: true, Decided: true}
 	case progress.Fail:
 		next.Failed = d.Why
+	case progress.FailRegions: // deadlines begin again for the next regions
+		next = next.WithEnds(d.Regions, wall)
+		next.best, s.held = nil, true
 	}
 	return next, d
 }

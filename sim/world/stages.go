@@ -1,0 +1,267 @@
+package world
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/plant"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/sim/world/machine"
+	"github.com/nusa-scheduler/nusa/sim/world/rollout"
+	"github.com/nusa-scheduler/nusa/sim/world/store"
+)
+
+// orderKept is the number of an invariant that worlds with life check, too: a version goes from region to region in
+// the order that its job asks for, to no more regions at once than it allows, and nowhere while its rollout is paused or
+// has failed.
+const orderKept = 17
+
+// orderRegions gives some services an order of regions. old is the version before, or nil.
+func (w *world) orderRegions(v, old *jobVersion) {
+	if old != nil {
+		v.order = old.order
+		return
+	}
+	if v.typ != state.Service || !w.Chance(3) {
+		return
+	}
+	v.order = &place.RegionOrder{MaxParallel: 1 + w.Rng.IntN(2), Continue: w.Chance(2), PauseBetween: machine.Pick[time.Duration](w.Engine, 0, 4, 12) * time.Second}
+	for _, i := range w.Rng.Perm(len(w.regions))[:w.Rng.IntN(len(w.regions))] {
+		v.order.First = append(v.order.First, w.regions[i].name)
+	}
+}
+
+// wall is the wall clock of the server, which the stored times of a rollout have.
+func (t rollouts) wall() time.Time { return time.Unix(0, t.g.h.Wall()) }
+
+// orderOf returns the order of a job's regions with what is stored about its rollout.
+func (t rollouts) orderOf(j *jobRecord, r *rolloutRecord) *place.RegionOrder {
+	if j.order == nil || r == nil {
+		return j.order
+	}
+	out := *j.order
+	out.Stored, out.Ended = !r.Done, map[string]string{}
+	for name, end := range r.Regions {
+		out.Ended[name] = end.Failed
+	}
+	out.PauseLeft, out.After = r.PauseLeft(j.order.PauseBetween, t.wall())
+	return &out
+}
+
+// ordered reports whether the rollout of a new version is stored at once, because it goes from region to region.
+func (t rollouts) ordered(old *jobRecord, next *jobVersion) bool {
+	return next.order != nil && t.level() > 0 && slices.ContainsFunc(next.groups, func(g *groupVersion) bool { return g.life.since == next.version }) &&
+		slices.ContainsFunc(t.slotsOf(old.name), func(s region.Slot) bool {
+			g := next.group(s.Group)
+			return g != nil && s.Desired == region.DesiredRun && s.JobVersion < g.life.since
+		})
+}
+
+// pauses counts the rollouts that wait between two regions.
+func (t rollouts) pauses() (n int) {
+	for name, r := range t.rollouts {
+		j := t.jobs[name]
+		if j == nil || j.order == nil {
+			continue
+		}
+		if left, _ := r.PauseLeft(j.order.PauseBetween, t.wall()); left > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// stageOf returns how far a rollout is that goes from region to region, or nil. It is a copy of Job.RegionsOfRollout in
+// global/state.
+func (t rollouts) stageOf(j *jobRecord, rec *rollout.Record) *rollout.Stage {
+	if j.order == nil || rec == nil {
+		return nil
+	}
+	out, has := &rollout.Stage{Continue: j.order.Continue}, map[string]bool{}
+	out.PauseLeft, _ = rec.PauseLeft(j.order.PauseBetween, t.wall())
+	for _, s := range t.slotsOf(j.name) {
+		g := j.group(s.Group)
+		if g == nil || s.Desired != region.DesiredRun {
+			continue
+		}
+		old := s.JobVersion < g.life.since
+		if !old && g.life.since != j.rolledOut() {
+			continue
+		}
+		was, known := has[s.Region]
+		has[s.Region] = !old && (was || !known)
+	}
+	var complete []string
+	for _, name := range slices.Sorted(maps.Keys(has)) {
+		end, ended := rec.Regions[name]
+		part, _ := partOf(children(t), name, j.name)
+		all, failed := t.regions[name].report != nil, 0
+		for _, n := range part.Groups {
+			all, failed = all && n.Pending+n.Busy+n.Failed == 0, failed+n.Failed
+		}
+		switch {
+		case !has[name]:
+			out.Waiting = true
+		case ended && end.Failed != "":
+			out.FailedIn += name + ": " + end.Failed
+		case !ended && part.Version >= rec.Version && all:
+			complete = append(complete, name)
+		case !ended:
+			out.Updating = append(out.Updating, name)
+			if failed > 0 && part.Version >= rec.Version {
+				out.Failing = map[string]string{name: "instances failed"}
+			}
+		}
+	}
+	if out.Waiting { // a plan will find that the rollout has ended there
+		out.Updating = append(out.Updating, complete...)
+		slices.Sort(out.Updating)
+	}
+	return out
+}
+
+// storeEnds stores the regions in which rollouts have ended, as a plan found them.
+func (t rollouts) storeEnds(ends []place.RegionEnd) {
+	for _, e := range ends {
+		t.commit(func() []store.Write {
+			j := t.jobs[e.Job]
+			if j == nil || t.present(j) == nil || t.present(j).Done || e.Version != j.version {
+				return nil
+			}
+			was := t.present(j)
+			if _, ended := was.Regions[e.Region]; ended {
+				return nil
+			}
+			if t.w.Tracing() {
+				t.w.Tracef("%s: %s", t.g.name, e)
+			}
+			next := &rolloutRecord{Record: *was.WithEnds(map[string]string{e.Region: e.Failed}, t.wall()), stable: was.stable}
+			return []store.Write{{Key: rolloutPrefix + e.Job, Value: next}}
+		}, nil)
+	}
+}
+
+// turnWatch checks what must hold of rollouts that go from region to region.
+type turnWatch struct {
+	w *world
+	// begun are the rollouts in which a region got the version, by job.
+	begun map[string]*turns
+	// rewritten are the regions that the present transaction gives a version, by job.
+	rewritten map[string][]string
+}
+
+// turns are the regions that got a version.
+type turns struct {
+	version int64
+	regions []string
+}
+
+// stored notes a slot that gets the version of a rollout in its region.
+func (v *turnWatch) stored(old, next any) {
+	was, had := old.(region.Slot)
+	is, has := next.(region.Slot)
+	if !v.w.life || !had || !has || is.Region != was.Region || is.System || is.Vacant || is.Desired != region.DesiredRun || v.w.watch.restoredAt != 0 {
+		return
+	}
+	j, _ := v.w.etcd.Value(jobPrefix + is.Job).(*jobRecord)
+	if j == nil || j.order == nil || j.group(is.Group) == nil {
+		return
+	}
+	if since := j.group(is.Group).life.since; was.JobVersion >= since || is.JobVersion < since || was.Run != is.Run {
+		return
+	}
+	if v.rewritten == nil {
+		v.rewritten = map[string][]string{}
+	}
+	if !slices.Contains(v.rewritten[is.Job], is.Region) {
+		v.rewritten[is.Job] = append(v.rewritten[is.Job], is.Region)
+	}
+}
+
+// committed checks the regions that a transaction has given a version.
+func (v *turnWatch) committed() {
+	if len(v.rewritten) == 0 {
+		return
+	}
+	for _, name := range sortedKeys(v.rewritten) {
+		v.rolled(name, v.rewritten[name])
+	}
+	v.rewritten = nil
+}
+
+func (v *turnWatch) rolled(name string, regions []string) {
+	j, _ := v.w.etcd.Value(jobPrefix + name).(*jobRecord)
+	rec, _ := v.w.etcd.Value(rolloutPrefix + name).(*rolloutRecord)
+	t := v.w.active()
+	if j == nil || rec == nil || rec.Done || rec.Version != j.rolledOut() || t == nil || v.w.upgraded {
+		return
+	}
+	at := v.begun[name]
+	if at == nil || at.version != rec.Version {
+		at = &turns{version: rec.Version}
+		v.begun[name] = at
+	}
+	canary := func(group string) bool { return rec.Of(group) != nil && !rec.Promoted }
+	if slices.ContainsFunc(j.groups, func(g *groupVersion) bool { return canary(g.group) }) {
+		return // these are canaries, which take no turns
+	}
+	for _, r := range regions {
+		if !slices.Contains(at.regions, r) {
+			at.regions = append(at.regions, r)
+		}
+	}
+	if rec.Failed != "" || rec.Paused {
+		v.w.watch.fail(orderKept, "%v get version %d of %s, which is paused or has failed", regions, rec.Version, name)
+	}
+	busy := 0
+	for _, r := range at.regions {
+		if _, ended := rec.Regions[r]; !ended && v.changes(t, j, r) {
+			busy++
+		}
+	}
+	if busy > j.order.MaxParallel {
+		v.w.watch.fail(orderKept, "%v get version %d of %s, and %d of %v change at once; max_parallel is %d", regions, rec.Version, name, busy, at.regions, j.order.MaxParallel)
+	}
+	for _, first := range j.order.First {
+		if !slices.Contains(at.regions, first) && v.waits(t, j, first) && slices.ContainsFunc(regions, func(r string) bool { return turnOf(j.order, r) > turnOf(j.order, first) }) {
+			v.w.watch.fail(orderKept, "%v get version %d of %s before %s; the order is %v", regions, rec.Version, name, first, j.order.First)
+		}
+	}
+}
+
+// turnOf returns the place of a region in an order.
+func turnOf(o *place.RegionOrder, name string) int {
+	if i := slices.Index(o.First, name); i >= 0 {
+		return i
+	}
+	return len(o.First)
+}
+
+// changes reports whether a connected region has instances of a job.
+func (v *turnWatch) changes(t *globalTerm, j *jobRecord, name string) bool {
+	r := t.regions[name]
+	return r != nil && r.life.Connected() && slices.ContainsFunc(t.slotsOf(j.name), func(s region.Slot) bool { return s.Region == name && !s.Vacant && s.Desired == region.DesiredRun })
+}
+
+// waits reports whether a connected region has only instances of an earlier version, and nothing else to do about them.
+func (v *turnWatch) waits(t *globalTerm, j *jobRecord, name string) bool {
+	r := t.regions[name]
+	if r == nil || !r.life.Connected() || r.rec.draining || plant.Is(plant.LevelIgnored) {
+		return false
+	}
+	waits := false
+	for _, s := range t.slotsOf(j.name) {
+		g := j.group(s.Group)
+		if s.Region != name {
+			continue
+		}
+		if s.Vacant || s.Desired != region.DesiredRun || s.State != region.Accepted || len(s.Former) > 0 || g == nil || s.To > (rollouts{t}).count(j, g) {
+			return false
+		}
+		waits = waits || s.JobVersion < g.life.since && s.Run == j.run
+	}
+	return waits
+}
