@@ -90,6 +90,10 @@ const (
 	RegionsAtOnce Bug = "all regions at once"
 	// TurnForgotten: a version goes to the regions in the order of their names.
 	TurnForgotten Bug = "order of regions forgotten"
+	// TriggerOverlaps: a run that an operator asks for begins although another one has not ended.
+	TriggerOverlaps Bug = "trigger overlaps"
+	// BackfillStands: a backfill begins the same time again.
+	BackfillStands Bug = "backfill stands still"
 )
 
 // Bugs lists all bugs.
@@ -98,4 +102,4 @@ var Bugs = [...]Bug{GrantBeforeOrders, DeposedServes, RenewWithoutKey, NoDrift, 
 	BindingForgotten, MassLossIgnored, StartingForgotten, RetryForever, DownForgotten, HealthyAtOnce,
 	OverlapForgotten, RunBeforeRecord, TimesForgotten, DependsForgotten, LimitForgotten,
 	PromotedAtOnce, StableForgotten, HoldForgotten, OverrideEnded, BoundOfSlot,
-	RegionsAtOnce, TurnForgotten}
+	RegionsAtOnce, TurnForgotten, TriggerOverlaps, BackfillStands}

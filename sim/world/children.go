@@ -2,13 +2,13 @@ package world
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/lease"
-	"github.com/nusa-scheduler/nusa/global/progress"
+	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/schedules/plan"
 	"github.com/nusa-scheduler/nusa/global/workflows/flow"
@@ -17,7 +17,6 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/state/retry"
 	"github.com/nusa-scheduler/nusa/sim/world/machine"
-	"github.com/nusa-scheduler/nusa/sim/world/rollout"
 	"github.com/nusa-scheduler/nusa/sim/world/store"
 )
 
@@ -39,6 +38,8 @@ type scheduleRecord struct {
 	// paused. Only the watch reads them.
 	did  plan.Plan
 	wall time.Time
+	// backfills counts the backfills, and asked the times that the latest one has.
+	backfills, asked int
 }
 
 // flowDef is a workflow. It never changes.
@@ -71,7 +72,8 @@ type kid struct {
 	flow          *flowDef
 	at            time.Time // of a schedule
 	neverOverlaps bool
-	backfill      bool
+	trigger       plan.Trigger
+	backfill      int // the number of the backfill
 }
 
 // children runs schedules and workflows in a leadership term. It is the shell of the packages plan and flow,
@@ -181,331 +183,293 @@ func (t children) began(ws []store.Write) {
 	}
 }
 
-// stepSchedule makes up to n steps of a schedule.
-func (t children) stepSchedule(name string, n int) {
-	if next, _ := t.scheduleStep(name, true); next == nil || n == 0 {
-		return
-	}
-	var ws []store.Write
-	t.commit(func() []store.Write {
-		var next *scheduleRecord
-		next, ws = t.scheduleStep(name, false)
-		if next == nil {
-			return nil
-		}
-		if plant.Is(plant.RunBeforeRecord) && next.did.Start != nil {
-			return ws
-		}
-		ws = append(ws, store.Write{Key: schedulePrefix + name, Value: next})
-		return ws
-	}, func(ok bool) {
-		if ok {
-			t.began(ws)
-			t.stepSchedule(name, n-1)
-		}
-	})
-}
-
-// scheduleStep returns the record of a schedule after a step, and the writes to jobs. It returns nil if nothing
-// follows. ask: the caller asks only whether something follows.
-func (t children) scheduleStep(name string, ask bool) (*scheduleRecord, []store.Write) {
-	old := t.schedules[name]
-	if old == nil {
-		return nil, nil
-	}
-	now := time.Unix(0, t.g.h.Wall())
-	next := &scheduleRecord{rule: old.rule, state: old.state, total: old.total, wall: now}
-	if old.state.Paused {
-		next.wall = old.wall
-	}
-	var runs []plan.Run
-	var ws []store.Write
-	for _, r := range old.runs {
-		r.State, _ = t.runState(r.Name)
-		if j := t.jobs[r.Name]; j != nil {
-			r.Stopping = j.stopped
-		}
-		runs = append(runs, r)
-		if r.State == plan.Active {
-			next.runs = append(next.runs, r)
-		} else {
-			ws = append(ws, t.stop(r.Name, true)...)
-		}
-	}
-	next.did = plan.Step(*old.rule, old.state, now, runs)
-	next.state = next.did.State
-	if t.w.Now > int64(lastStart) && !next.state.Paused { // an operator pauses it
-		next.did = plan.Plan{}
-		next.state = old.state
-		next.state.Paused = true
-	}
-	if ask && next.did.Start != nil {
-		return next, nil
-	}
-	if s := next.did.Start; s != nil {
-		run := plan.Name(name, s.Time, s.Trigger, func(n string) bool { return t.jobs[n] != nil })
-		if t.jobs[run] != nil {
-			next.state.Skipped++
-			next.did.Skipped = append(next.did.Skipped, plan.Skipped{Time: s.Time, Why: "exists already"})
-			next.did.Start = nil
-		} else {
-			next.runs = append(next.runs, plan.Run{Name: run, Backfill: s.Trigger == plan.Backfill})
-			next.total++
-			ws = append(ws, t.begin(run, kid{of: name, schedule: old.rule, at: s.Time, backfill: s.Trigger == plan.Backfill, neverOverlaps: old.rule.Overlap != plan.Allow && old.rule.Overlap != plan.Terminate}))
-		}
-	}
-	for _, s := range next.did.Stop {
-		ws = append(ws, t.stop(s.Name, false)...)
-	}
-	if len(ws) == 0 && next.did.Start == nil && reflect.DeepEqual(next.state, old.state) && len(next.runs) == len(old.runs) {
-		return nil, nil
-	}
-	if t.w.Tracing() && !ask {
-		t.w.Tracef("%s: schedule %s: start %v stop %v skipped %d missed %d, %d active", t.g.name, name, next.did.Start, next.did.Stop, len(next.did.Skipped), next.did.Missed, len(next.runs))
-	}
-	return next, ws
-}
-
-// childName returns the name of the job of an attempt of a step.
-func (r *flowRecord) childName(step, item, attempt int) string {
-	return fmt.Sprintf("%s.%s-%d-%d", r.name, r.graph.Steps[step].Name, item, attempt)
-}
-
-// snapshotOf returns what package flow decides about.
-func (r *flowRecord) snapshotOf() *flow.Snapshot {
-	s := &flow.Snapshot{Graph: r.graph, Rules: r.rules, Phase: r.phase, Outcome: r.outcome, Why: r.why, MaxParallel: r.maxParallel}
-	for i, items := range r.items {
-		st := flow.Step{Items: items, End: flow.EndOf(items)}
-		for _, it := range items {
-			a, b := flow.Count(it)
-			st.Active += a
-			s.Active, s.Begun = s.Active+a, s.Begun+b
-		}
-		if st.End == steps.None && i != r.graph.OnExit {
-			s.Open++
-		}
-		s.Steps = append(s.Steps, st)
-	}
-	return s
-}
-
-// decideFlow returns what follows in a run of a workflow.
-func (t children) decideFlow(r *flowRecord) flow.Plan {
-	all := make([]int, 0, len(r.items))
-	for i := range r.items {
-		all = append(all, i)
-	}
-	return flow.Decide(r.snapshotOf(), all, time.Unix(0, t.g.h.Wall()), flow.View{
-		Job: func(step, item int) (steps.End, string) {
-			switch s, gone := t.runState(r.childName(step, item, r.attempts[step][item])); {
-			case gone:
-				return steps.Lost, ""
-			case s == plan.Complete:
-				return steps.Succeeded, ""
-			case s == plan.Active:
-				return steps.None, ""
-			}
-			return steps.Failed, ""
-		},
-		When: func(step int) (bool, error) { return r.when[step], nil },
-	}, 40)
-}
-
-// stepFlow makes up to n steps of a run of a workflow.
-func (t children) stepFlow(name string, n int) {
-	if r := t.flows[name]; n == 0 || r == nil || r.ended {
-		return
-	} else if p := t.decideFlow(r); p.Idle() {
-		return
-	}
-	var ws []store.Write
-	t.commit(func() []store.Write {
-		r := t.flows[name]
-		if r == nil || r.ended {
-			return nil
-		}
-		ws = t.flowStep(r)
-		return ws
-	}, func(ok bool) {
-		if ok {
-			t.began(ws)
-			t.stepFlow(name, n-1)
-		}
-	})
-}
-
-// flowStep returns the writes of a step of a run.
-func (t children) flowStep(old *flowRecord) (ws []store.Write) {
-	p := t.decideFlow(old)
-	if p.Idle() {
-		return nil
-	}
-	next := *old
-	next.items, next.attempts, next.did, next.at = nil, nil, p.Actions, t.w.Now
-	for i := range old.items {
-		next.items, next.attempts = append(next.items, slices.Clone(old.items[i])), append(next.attempts, slices.Clone(old.attempts[i]))
-	}
-	for _, a := range p.Actions {
-		for item := range next.items[a.Step] {
-			if a.Item != item && a.Item != flow.Whole {
-				continue
-			}
-			was := next.items[a.Step][item]
-			next.items[a.Step][item] = a.Apply(was)
-			child := next.childName(a.Step, item, next.attempts[a.Step][item])
-			switch a.Do {
-			case flow.Start:
-				next.attempts[a.Step][item]++
-				child = next.childName(a.Step, item, next.attempts[a.Step][item])
-				ws = append(ws, t.begin(child, kid{of: old.name, flow: old.flowDef, step: a.Step, item: item}))
-			case flow.Stop:
-				ws = append(ws, t.stop(child, false)...)
-			case flow.Retry, flow.Finish:
-				ws = append(ws, t.stop(child, true)...)
-			}
-		}
-		if t.w.Tracing() {
-			t.w.Tracef("%s: workflow %s: %s", t.g.name, old.name, a)
-		}
-	}
-	switch {
-	case p.Ended:
-		next.ended, next.outcome, next.why = true, p.Outcome, p.Why
-	case p.Changes:
-		next.phase, next.outcome, next.why = p.Phase, p.Outcome, p.Why
-	}
-	return append(ws, store.Write{Key: flowPrefix + old.name, Value: &next})
-}
-
 // isChild reports whether a job is a run of a schedule or of a workflow.
 func isChild(job string) bool { return strings.Contains(job, ".") }
 
 // bindsBoth reports whether both leases bind a run.
 func bindsBoth(r *run) bool { return r.o.binding == lease.Both }
 
-// tick decides about each rollout.
-func (t rollouts) tick() {
-	if !t.w.life || t.level() == 0 || t.ended() || !t.config().Serving(t.now()) {
+// The numbers of the invariants of schedules and workflows.
+const (
+	// scheduleKept: each time of a schedule has one fate, no run begins twice, and no run overlaps another one
+	// against the rule.
+	scheduleKept = 13
+	// workflowKept: a step runs only after what it depends on, once in each attempt, and no more often than
+	// its rule says. Every run of a workflow ends.
+	workflowKept = 14
+)
+
+// partOf returns the latest report of a region about its part of a job.
+func partOf(t children, at, job string) (place.Summary, bool) {
+	r := t.regions[at]
+	if r == nil || r.report == nil {
+		return place.Summary{}, false
+	}
+	s, has := r.report.parts[job]
+	return s, has
+}
+
+// scenario submits the schedules and workflows of a world.
+func scenario(w *world) {
+	w.In(w.Between(60*time.Second, 120*time.Second), operator{w}.steer)
+	operator{w}.overrides()
+	for i := range w.Rng.IntN(3) {
+		name := fmt.Sprintf("cron%d", i)
+		w.In(w.Between(5*time.Second, 60*time.Second), func() { submitSchedule(w, name) })
+	}
+	for i := range w.Rng.IntN(4) {
+		name := fmt.Sprintf("flow%d", i)
+		w.In(w.Between(5*time.Second, 350*time.Second), func() { submitFlow(w, name) })
+	}
+}
+
+// put stores a record, unless there is one. Without an active server it tries again.
+func put(w *world, key string, value func(t *globalTerm) any) {
+	t := w.active()
+	if t == nil || t.level() == 0 {
+		if w.Now < int64(calm) {
+			w.In(5*time.Second, func() { put(w, key, value) })
+		}
 		return
 	}
-	for _, name := range sortedKeys(t.jobs) {
-		if !t.evaluates(t.jobs[name]) {
-			delete(t.rolling, name)
-			continue
+	t.commit(func() []store.Write {
+		if t.mods[key] != 0 {
+			return nil
 		}
-		if next, d := t.evaluate(t.jobs[name]); next != nil {
-			was := t.rollouts[name]
-			t.commit(func() []store.Write {
-				j := t.jobs[name]
-				if t.leadership.conflict || j == nil || !t.evaluates(j) || t.rollouts[name] != was || j.rolledOut() != next.Version {
-					return nil
-				}
-				if t.w.Tracing() {
-					t.w.Tracef("%s: rollout of %s v%d: %s: %s", t.g.name, name, next.Version, d.Kind, d.Why)
-				}
-				return []store.Write{{Key: rolloutPrefix + name, Value: next}}
-			}, nil)
-		}
-	}
+		return []store.Write{{Key: key, Value: value(t)}}
+	}, nil)
 }
 
-// evaluates reports whether a job has a rollout about which something is left to decide.
-func (t rollouts) evaluates(j *jobRecord) bool {
-	r := t.present(j)
-	return j.typ != state.Batch && !j.stopped && j.rolledOut() > 0 && (r == nil || !r.Done)
+// kidsSeen is what the watch knows about schedules and workflows.
+type kidsSeen struct {
+	fates map[string]string // by the schedule and the time
+	began map[string]bool   // jobs of runs
+	// triggered are the runs that operators were told of.
+	triggered []string
 }
 
-// evaluate returns the record to store about a job's rollout, or nil, and the decision.
-func (t rollouts) evaluate(j *jobRecord) (*rolloutRecord, progress.Decision) {
-	rec, soft := t.present(j), t.rolling[j.name]
-	if soft == nil {
-		soft = &rollout.Soft{}
-		t.rolling[j.name] = soft
-	}
-	next, d := soft.Evaluate(j.rolledOut(), rec.stored(), t.groupsOf(j, rec), t.stageOf(j, rec.stored()), t.heldBy(j), t.now(), t.wall())
-	if next == nil {
-		return nil, d
-	}
-	out := &rolloutRecord{Record: *next}
-	if rec != nil {
-		out.stable = rec.stable
-	}
-	return out, d
-}
-
-// heldBy returns why no deadline of a job's rollout counts, or "".
-func (t rollouts) heldBy(j *jobRecord) string {
-	for _, s := range t.slotsOf(j.name) {
-		if r := t.regions[s.Region]; r != nil && !r.life.Connected() {
-			return "region " + s.Region + " is disconnected"
-		} else if r != nil && t.holdsCanary(j, s) {
-			return "an override of region " + s.Region + " may keep a canary stopped"
-		}
-	}
-	return ""
-}
-
-// holdsCanary reports whether an override may keep a canary of a slot stopped, as global/state/job.go does.
-func (t rollouts) holdsCanary(j *jobRecord, s region.Slot) bool {
-	rec, rep := t.present(j).stored(), t.regions[s.Region].report
-	c := rec.Of(s.Group)
-	return rep != nil && rec.Waits() && c != nil && rep.held[groupName{j.name, s.Group}] > 0 && s.From < c.From+c.N && s.To > c.From
-}
-
-// groupsOf returns the groups that take part in a rollout.
-func (t rollouts) groupsOf(j *jobRecord, rec *rolloutRecord) (out []rollout.Group) {
-	canaries := rec.stored().Waits()
-	for _, g := range j.groups {
-		c := rec.stored().Of(g.group)
-		if g.life.since == 0 || canaries && c == nil {
-			continue
-		}
-		f := rollout.Group{MinHealthy: max(0, g.life.minHealthy), AutoPromote: g.life.autoPromote,
-			Group: progress.Group{Name: g.group, Desired: t.count(j, g), HealthyDeadline: g.life.healthyBound, ProgressDeadline: g.life.growthBound}}
-		if canaries {
-			f.Desired = c.N
-		}
-		for _, name := range t.names {
-			t.addRegion(&f.Group, name, j, g, canaries)
-		}
-		if canaries || g.life.since == j.rolledOut() || f.Outdated > 0 {
-			out = append(out, f)
-		}
-	}
-	return out
-}
-
-// addRegion adds to a group what one region reports. canaries: only the canaries count.
-func (t rollouts) addRegion(f *progress.Group, name string, j *jobRecord, g *groupVersion, canaries bool) {
-	rep := t.regions[name].report
-	if rep == nil || !t.regions[name].life.Connected() {
+// kept checks a write of the store that concerns schedules, workflows or their runs.
+func (v *watch) kept(key string, old, next any) {
+	if v.restoredAt != 0 {
 		return
 	}
-	var newer, older versionCount
-	for key, n := range rep.versions {
-		if key.groupName != (groupName{j.name, g.group}) {
-			continue
+	switch is := next.(type) {
+	case *jobRecord:
+		if k, known := v.w.kids[is.name]; known && old == nil {
+			v.kidBegan(is.name, k)
 		}
-		to := &newer
-		if key.version < g.life.since {
-			to = &older
+	case *scheduleRecord:
+		if was, had := old.(*scheduleRecord); had {
+			v.scheduled(key, was, is)
 		}
-		to.serving, to.starting, to.down = to.serving+n.serving, to.starting+n.starting, to.down+n.down
+	case *flowRecord:
+		if was, had := old.(*flowRecord); had {
+			v.flowed(was, is)
+		}
 	}
-	if canaries {
-		owned, c := 0, t.present(j).stored().Of(g.group)
-		for _, s := range t.slotsOf(j.name) {
-			if s.Group == g.group && s.Region == name && s.Desired == region.DesiredRun && s.JobVersion >= g.life.since {
-				owned += max(0, min(s.To, c.From+c.N)-max(s.From, c.From))
+}
+
+// kidBegan checks that a run begins once.
+func (v *watch) kidBegan(name string, k kid) {
+	if v.kids.began == nil {
+		v.kids.began, v.kids.fates = map[string]bool{}, map[string]string{}
+	}
+	number := workflowKept
+	if k.schedule != nil {
+		number = scheduleKept
+	}
+	if v.kids.began[name] {
+		v.fail(number, "run %s begins again", name)
+	}
+	v.kids.began[name] = true
+	switch of := schedulePrefix + k.of; {
+	case k.trigger == plan.Backfill:
+		v.fate(fmt.Sprintf("%s backfill %d", of, k.backfill), k.at, "begun")
+	case k.trigger == plan.Manual:
+	case k.schedule != nil:
+		v.fate(of, k.at, "begun")
+	}
+}
+
+// fate notes what became of a time of a schedule.
+func (v *watch) fate(of string, at time.Time, what string) {
+	if v.kids.fates == nil {
+		v.kids.began, v.kids.fates = map[string]bool{}, map[string]string{}
+	}
+	key := fmt.Sprintf("%s@%d", of, at.Unix())
+	if was, has := v.kids.fates[key]; has {
+		v.fail(scheduleKept, "time %d of %s is %s, and was %s", at.Unix(), of, what, was)
+	}
+	v.kids.fates[key] = what
+}
+
+// scheduled checks a step of a schedule.
+func (v *watch) scheduled(name string, was, is *scheduleRecord) {
+	if is.did.Start != nil {
+		active, stopping := 0, true
+		for _, r := range is.runs[:len(is.runs)-1] {
+			active++
+			j, _ := v.w.etcd.Value(jobPrefix + r.Name).(*jobRecord)
+			stopping = stopping && (r.Backfill || j != nil && j.stopped || slices.ContainsFunc(is.did.Stop, func(s plan.Stop) bool { return s.Name == r.Name }))
+		}
+		o := is.rule.Overlap
+		if active > 0 && o != plan.Allow && (o != plan.Terminate || !stopping) {
+			v.fail(scheduleKept, "a run of %s begins while %d have not ended; overlap is %s", name, active, o)
+		}
+	}
+	if is.state.Decided.Before(was.state.Decided) {
+		v.timesComeAgain(name, is.state.Decided)
+	}
+	for _, s := range is.did.Skipped {
+		v.fate(name, s.Time, "skipped")
+	}
+	late, n := is.wall.Add(-is.rule.Jitter-is.rule.CatchUp), 0
+	for at := was.state.Decided; n < 900; n++ {
+		at, _ = is.rule.Next(at)
+		if at.After(is.state.Decided) {
+			break
+		}
+		_, has := v.kids.fates[fmt.Sprintf("%s@%d", name, at.Unix())]
+		if waits := slices.ContainsFunc(is.state.Waiting, at.Equal); !has && !waits && !at.Before(late) {
+			v.fail(scheduleKept, "time %d of %s gets no run, and is only %s late", at.Unix(), name, is.wall.Sub(at))
+		}
+	}
+}
+
+// ranOnce checks at the end that each run that an operator was told of began, and that backfills are complete.
+func (k *kidsSeen) ranOnce(w *world, t *globalTerm) {
+	for _, run := range k.triggered {
+		if !k.began[run] {
+			w.watch.fail(scheduleKept, "an operator was told of run %s, which never began", run)
+		}
+		if s, gone := (children{t}).runState(run); !gone && s != plan.Active && !t.jobs[run].purge && w.Now-int64(lastStart) > 60e9 {
+			w.watch.fail(scheduleKept, "run %s has ended, and its schedule does not know that", run)
+		}
+	}
+	for _, name := range sortedKeys(t.schedules) {
+		r, n := t.schedules[name], 0
+		for key := range k.fates {
+			if strings.HasPrefix(key, fmt.Sprintf("%s%s backfill %d@", schedulePrefix, name, r.backfills)) {
+				n++
 			}
 		}
-		newer.serving = min(owned, newer.serving)
-		older = versionCount{}
+		if r.state.BackfillLeft+n != r.asked && r.backfills > 0 {
+			w.watch.fail(scheduleKept, "backfill %d of %s began %d of %d runs, and %d are left", r.backfills, name, n, r.asked, r.state.BackfillLeft)
+		}
 	}
-	if !canaries {
-		f.Desired -= rep.held[groupName{j.name, g.group}]
+}
+
+// timesComeAgain forgets what became of the times of a schedule that are still to come. A server whose clock was
+// hours ahead has decided them: see plan.Step. In this world no history keeps the names of their runs.
+func (v *watch) timesComeAgain(name string, after time.Time) {
+	for run := range v.kids.began {
+		if k := v.w.kids[run]; schedulePrefix+k.of == name && k.trigger == plan.BySchedule && k.at.After(after) {
+			delete(v.kids.began, run)
+		}
 	}
-	f.Healthy += newer.serving
-	f.Starting += newer.starting
-	f.Outdated += older.serving + older.starting + older.down
+	for key := range v.kids.fates {
+		of, at, _ := strings.Cut(key, "@")
+		if unix, err := strconv.ParseInt(at, 10, 64); err == nil && of == name && unix > after.Unix() {
+			delete(v.kids.fates, key)
+		}
+	}
+}
+
+// flowed checks a step of a run of a workflow.
+func (v *watch) flowed(was, is *flowRecord) {
+	active := 0
+	for i := range is.items {
+		n := 0
+		for item, it := range is.items[i] {
+			if it.Stage == flow.Active || it.Stage == flow.Stopping {
+				n++
+			}
+			if is.attempts[i][item] > is.rules[i].Limit+1 {
+				v.fail(workflowKept, "step %s of %s is tried %d times; the limit is %d retries", is.graph.Steps[i].Name, is.name, is.attempts[i][item], is.rules[i].Limit)
+			}
+			if is.attempts[i][item] > was.attempts[i][item] {
+				v.stepBegins(was, is, i)
+			}
+		}
+		if most := is.rules[i].AtOnce; is.rules[i].Items > 0 && n > most {
+			v.fail(workflowKept, "%d items of step %s of %s run at once, of %d", n, is.graph.Steps[i].Name, is.name, most)
+		}
+		active += n
+	}
+	if active > is.maxParallel {
+		v.fail(workflowKept, "%d steps of %s run at once, of %d", active, is.name, is.maxParallel)
+	}
+}
+
+// stepBegins checks that what a step depends on has ended as it must.
+func (v *watch) stepBegins(was, is *flowRecord, i int) {
+	end := func(j int) steps.End { return flow.EndOf(is.items[j]) }
+	s := is.graph.Steps[i]
+	switch {
+	case i == is.graph.OnExit:
+		for j := range is.items {
+			if j != i && end(j) == steps.None && was.phase != flow.Exiting {
+				v.fail(workflowKept, "on_exit of %s begins before the end of %s", is.name, is.graph.Steps[j].Name)
+			}
+		}
+	case was.phase != flow.Running:
+		v.fail(workflowKept, "step %s of %s begins after the run was canceled", s.Name, is.name)
+	case s.Depends.Eval(end) != steps.True || s.When && !is.when[i]:
+		v.fail(workflowKept, "step %s of %s begins, and its conditions do not hold", s.Name, is.name)
+	}
+}
+
+// kidForks checks, by the processes that really run, that a run waits for others.
+func (v *watch) kidForks(r *run) {
+	k, known := v.w.kids[r.o.instance.job]
+	if !known || !bindsBoth(r) || v.restoredAt != 0 || v.copied(r.a.r) || r.a.r.clusters > 0 {
+		return
+	}
+	for i, all := range v.live {
+		o, other := v.w.kids[i.job]
+		if !other || o.of != k.of || i.job == r.o.instance.job || !slices.ContainsFunc(all, func(x *run) bool { return x != r && bindsBoth(x) && executing(x) && !x.givenUp && !v.copied(x.a.r) }) {
+			continue
+		}
+		if k.schedule != nil && k.neverOverlaps {
+			v.fail(scheduleKept, "%s runs %s while %s runs; overlap is %s", r.a.id, r.o.instance.job, i.job, k.schedule.Overlap)
+		}
+		if k.flow == nil {
+			continue
+		}
+		rec, _ := v.w.etcd.Value(flowPrefix + k.of).(*flowRecord)
+		same := o.step == k.step && o.item == k.item
+		if rec != nil && (same || slices.Contains(rec.graph.After[k.step], o.step) && flow.EndOf(rec.items[o.step]) != steps.None) {
+			v.fail(workflowKept, "%s runs %s while %s runs, which has ended before", r.a.id, r.o.instance.job, i.job)
+		}
+	}
+}
+
+// stuck checks at the end that no schedule and no workflow is stuck.
+func stuck(w *world, t *globalTerm) {
+	if w.watch.restoredAt != 0 || t.level() == 0 {
+		return
+	}
+	for _, name := range sortedKeys(t.flows) {
+		r := t.flows[name]
+		if r.ended || w.Now-r.at < 30e9 {
+			continue
+		}
+		waits := false
+		for i, items := range r.items {
+			for item, it := range items {
+				child := t.jobs[r.childName(i, item, r.attempts[i][item])]
+				waits = waits || it.Stage == flow.Approval || it.Stage == flow.Backoff || child != nil && (it.Stage == flow.Active || it.Stage == flow.Stopping)
+			}
+		}
+		if p := (children{t}).decideFlow(r); !waits || !p.Idle() {
+			w.watch.fail(workflowKept, "run %s stands still", name)
+		}
+	}
+	w.watch.kids.ranOnce(w, t)
+	for _, name := range sortedKeys(t.schedules) {
+		r := t.schedules[name]
+		if next, _ := r.rule.Next(r.state.Decided); !r.state.Paused || next.Before(r.wall.Add(-r.rule.Jitter-30*time.Second)) {
+			w.watch.fail(scheduleKept, "%s has decided nothing since %s", name, r.state.Decided)
+		}
+	}
 }

@@ -25,7 +25,9 @@
 //	global.go    a leadership term and its transactions
 //	sessions.go  the sessions of the regions
 //	placer.go    plans, and verdicts
-//	children.go  the runs of schedules and workflows; decides about rollouts
+//	children.go  the runs of schedules and workflows, and what must hold of them
+//	schedules.go schedules, their runs by time, by backfill and by operators
+//	flows.go     workflows
 //	region.go    the master of a region and its plans
 //	uplink.go    a region's session with the global tier
 //	nodes.go     a master's sessions with the agents
@@ -39,7 +41,6 @@
 //	             are removed
 //	faults.go    random faults, second processes with the names of others, and scenes: sequences
 //	             of faults that chance seldom makes
-//	kids.go      schedules and workflows that operators submit, and what must hold of their runs
 //	overrides.go jobs that operators stop or scale in one region, and what must hold of them
 //	stages.go    rollouts that go from region to region, and what must hold of them
 //	watch.go     what must always hold, and counts of events

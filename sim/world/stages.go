@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/progress"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -264,4 +265,131 @@ func (v *turnWatch) waits(t *globalTerm, j *jobRecord, name string) bool {
 		waits = waits || s.JobVersion < g.life.since && s.Run == j.run
 	}
 	return waits
+}
+
+// tick decides about each rollout.
+func (t rollouts) tick() {
+	if !t.w.life || t.level() == 0 || t.ended() || !t.config().Serving(t.now()) {
+		return
+	}
+	for _, name := range sortedKeys(t.jobs) {
+		if !t.evaluates(t.jobs[name]) {
+			delete(t.rolling, name)
+			continue
+		}
+		if next, d := t.evaluate(t.jobs[name]); next != nil {
+			was := t.rollouts[name]
+			t.commit(func() []store.Write {
+				j := t.jobs[name]
+				if t.leadership.conflict || j == nil || !t.evaluates(j) || t.rollouts[name] != was || j.rolledOut() != next.Version {
+					return nil
+				}
+				if t.w.Tracing() {
+					t.w.Tracef("%s: rollout of %s v%d: %s: %s", t.g.name, name, next.Version, d.Kind, d.Why)
+				}
+				return []store.Write{{Key: rolloutPrefix + name, Value: next}}
+			}, nil)
+		}
+	}
+}
+
+// evaluates reports whether a job has a rollout about which something is left to decide.
+func (t rollouts) evaluates(j *jobRecord) bool {
+	r := t.present(j)
+	return j.typ != state.Batch && !j.stopped && j.rolledOut() > 0 && (r == nil || !r.Done)
+}
+
+// evaluate returns the record to store about a job's rollout, or nil, and the decision.
+func (t rollouts) evaluate(j *jobRecord) (*rolloutRecord, progress.Decision) {
+	rec, soft := t.present(j), t.rolling[j.name]
+	if soft == nil {
+		soft = &rollout.Soft{}
+		t.rolling[j.name] = soft
+	}
+	next, d := soft.Evaluate(j.rolledOut(), rec.stored(), t.groupsOf(j, rec), t.stageOf(j, rec.stored()), t.heldBy(j), t.now(), t.wall())
+	if next == nil {
+		return nil, d
+	}
+	out := &rolloutRecord{Record: *next}
+	if rec != nil {
+		out.stable = rec.stable
+	}
+	return out, d
+}
+
+// heldBy returns why no deadline of a job's rollout counts, or "".
+func (t rollouts) heldBy(j *jobRecord) string {
+	for _, s := range t.slotsOf(j.name) {
+		if r := t.regions[s.Region]; r != nil && !r.life.Connected() {
+			return "region " + s.Region + " is disconnected"
+		} else if r != nil && t.holdsCanary(j, s) {
+			return "an override of region " + s.Region + " may keep a canary stopped"
+		}
+	}
+	return ""
+}
+
+// holdsCanary reports whether an override may keep a canary of a slot stopped, as global/state/job.go does.
+func (t rollouts) holdsCanary(j *jobRecord, s region.Slot) bool {
+	rec, rep := t.present(j).stored(), t.regions[s.Region].report
+	c := rec.Of(s.Group)
+	return rep != nil && rec.Waits() && c != nil && rep.held[groupName{j.name, s.Group}] > 0 && s.From < c.From+c.N && s.To > c.From
+}
+
+// groupsOf returns the groups that take part in a rollout.
+func (t rollouts) groupsOf(j *jobRecord, rec *rolloutRecord) (out []rollout.Group) {
+	canaries := rec.stored().Waits()
+	for _, g := range j.groups {
+		c := rec.stored().Of(g.group)
+		if g.life.since == 0 || canaries && c == nil {
+			continue
+		}
+		f := rollout.Group{MinHealthy: max(0, g.life.minHealthy), AutoPromote: g.life.autoPromote,
+			Group: progress.Group{Name: g.group, Desired: t.count(j, g), HealthyDeadline: g.life.healthyBound, ProgressDeadline: g.life.growthBound}}
+		if canaries {
+			f.Desired = c.N
+		}
+		for _, name := range t.names {
+			t.addRegion(&f.Group, name, j, g, canaries)
+		}
+		if canaries || g.life.since == j.rolledOut() || f.Outdated > 0 {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// addRegion adds to a group what one region reports. canaries: only the canaries count.
+func (t rollouts) addRegion(f *progress.Group, name string, j *jobRecord, g *groupVersion, canaries bool) {
+	rep := t.regions[name].report
+	if rep == nil || !t.regions[name].life.Connected() {
+		return
+	}
+	var newer, older versionCount
+	for key, n := range rep.versions {
+		if key.groupName != (groupName{j.name, g.group}) {
+			continue
+		}
+		to := &newer
+		if key.version < g.life.since {
+			to = &older
+		}
+		to.serving, to.starting, to.down = to.serving+n.serving, to.starting+n.starting, to.down+n.down
+	}
+	if canaries {
+		owned, c := 0, t.present(j).stored().Of(g.group)
+		for _, s := range t.slotsOf(j.name) {
+			if s.Group == g.group && s.Region == name && s.Desired == region.DesiredRun && s.JobVersion >= g.life.since {
+				owned += max(0, min(s.To, c.From+c.N)-max(s.From, c.From))
+			}
+		}
+		newer.serving = min(owned, newer.serving)
+		older = versionCount{}
+	}
+	if !canaries {
+		f.Desired -= rep.held[groupName{j.name, g.group}]
+	}
+	f.Healthy += newer.serving
+	f.Starting += newer.starting
+	f.Outdated += older.serving + older.starting + older.down
 }

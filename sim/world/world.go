@@ -171,6 +171,8 @@ var breaks = map[plant.Bug][]int{
 	plant.BoundOfSlot:       {overrideKept},
 	plant.RegionsAtOnce:     {orderKept},
 	plant.TurnForgotten:     {orderKept},
+	plant.TriggerOverlaps:   {scheduleKept},
+	plant.BackfillStands:    {scheduleKept},
 }
 
 // NeedsLife reports whether only worlds with life show a bug.

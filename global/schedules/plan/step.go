@@ -318,7 +318,10 @@ func (p *Plan) backfill(r *Rule, busy []Run) {
 		s.BackfillLeft = 0
 		return
 	}
-	s.BackfillAt, s.BackfillLeft = t, s.BackfillLeft-1
+	if !plant.Is(plant.BackfillStands) {
+		s.BackfillAt = t
+	}
+	s.BackfillLeft--
 	p.Start, p.Again = &Start{Time: t, Trigger: Backfill}, true
 }
 
@@ -333,7 +336,7 @@ func Now(r Rule, s State, now time.Time, runs []Run) (p Plan, why string) {
 		if p.stop(busy, "a later run begins") {
 			return p, fmt.Sprintf("%d runs have not ended: stop them first", len(busy))
 		}
-	case len(busy) > 0 && r.Overlap != Allow:
+	case len(busy) > 0 && r.Overlap != Allow && !plant.Is(plant.TriggerOverlaps):
 		return p, fmt.Sprintf("run %s has not ended, and overlap is %s", busy[0].Name, r.Overlap)
 	}
 	return p, ""
