@@ -78,7 +78,7 @@ var cores = map[string][]string{
 	"topology/predict":       {"topology"},
 
 	"global/deadletters/plan":    {},
-	"global/workflows/semaphore": {"github.com/google/btree"},
+	"global/workflows/semaphore": {"github.com/google/btree", "internal/plant"},
 }
 
 // forbiddenInCores are standard packages that would make a decision impure.

@@ -94,6 +94,10 @@ const (
 	TriggerOverlaps Bug = "trigger overlaps"
 	// BackfillStands: a backfill begins the same time again.
 	BackfillStands Bug = "backfill stands still"
+	// UnitsForgotten: the units that steps hold do not count when a semaphore grants units.
+	UnitsForgotten Bug = "held units forgotten"
+	// RetryAll: a retry from a step runs every step of the workflow again.
+	RetryAll Bug = "retry runs every step"
 )
 
 // Bugs lists all bugs.
@@ -102,4 +106,4 @@ var Bugs = [...]Bug{GrantBeforeOrders, DeposedServes, RenewWithoutKey, NoDrift, 
 	BindingForgotten, MassLossIgnored, StartingForgotten, RetryForever, DownForgotten, HealthyAtOnce,
 	OverlapForgotten, RunBeforeRecord, TimesForgotten, DependsForgotten, LimitForgotten,
 	PromotedAtOnce, StableForgotten, HoldForgotten, OverrideEnded, BoundOfSlot,
-	RegionsAtOnce, TurnForgotten, TriggerOverlaps, BackfillStands}
+	RegionsAtOnce, TurnForgotten, TriggerOverlaps, BackfillStands, UnitsForgotten, RetryAll}

@@ -42,28 +42,6 @@ type scheduleRecord struct {
 	backfills, asked int
 }
 
-// flowDef is a workflow. It never changes.
-type flowDef struct {
-	name        string
-	graph       *steps.Graph
-	rules       []flow.Rule
-	when        []bool
-	maxParallel int
-}
-
-// flowRecord is the stored record of a run of a workflow. It never changes.
-type flowRecord struct {
-	*flowDef
-	phase    flow.Phase
-	outcome  flow.Outcome
-	why      string
-	ended    bool
-	items    [][]flow.Item
-	attempts [][]int
-	did      []flow.Action // by the latest step; only the watch reads it
-	at       int64         // true time of the latest step
-}
-
 // kid says which run a job is.
 type kid struct {
 	of            string
@@ -91,6 +69,7 @@ func (t children) tick() {
 	for _, name := range sortedKeys(t.flows) {
 		t.stepFlow(name, 20)
 	}
+	t.grant()
 	for _, name := range sortedKeys(t.jobs) { // forget the runs that have ended
 		if j := t.jobs[name]; j.purge && len(t.slotsOf(name)) == 0 {
 			t.commit(func() []store.Write {
@@ -244,7 +223,7 @@ func put(w *world, key string, value func(t *globalTerm) any) {
 type kidsSeen struct {
 	fates map[string]string // by the schedule and the time
 	began map[string]bool   // jobs of runs
-	// triggered are the runs that operators were told of.
+	// triggered are the runs that a server acknowledged to operators.
 	triggered []string
 }
 
@@ -265,7 +244,10 @@ func (v *watch) kept(key string, old, next any) {
 	case *flowRecord:
 		if was, had := old.(*flowRecord); had {
 			v.flowed(was, is)
+		} else if is.outer != "" {
+			v.kidBegan(is.name, kid{of: is.outer})
 		}
+		v.units(is)
 	}
 }
 
@@ -278,10 +260,14 @@ func (v *watch) kidBegan(name string, k kid) {
 	if k.schedule != nil {
 		number = scheduleKept
 	}
-	if v.kids.began[name] {
+	once := name
+	if k.trigger == plan.Backfill { // no history keeps the names of the runs of an earlier backfill
+		once = fmt.Sprintf("%s of backfill %d", name, k.backfill)
+	}
+	if v.kids.began[once] {
 		v.fail(number, "run %s begins again", name)
 	}
-	v.kids.began[name] = true
+	v.kids.began[once] = true
 	switch of := schedulePrefix + k.of; {
 	case k.trigger == plan.Backfill:
 		v.fate(fmt.Sprintf("%s backfill %d", of, k.backfill), k.at, "begun")
@@ -336,11 +322,11 @@ func (v *watch) scheduled(name string, was, is *scheduleRecord) {
 	}
 }
 
-// ranOnce checks at the end that each run that an operator was told of began, and that backfills are complete.
+// ranOnce checks at the end that each run that was acknowledged to an operator began, and that backfills are complete.
 func (k *kidsSeen) ranOnce(w *world, t *globalTerm) {
 	for _, run := range k.triggered {
 		if !k.began[run] {
-			w.watch.fail(scheduleKept, "an operator was told of run %s, which never began", run)
+			w.watch.fail(scheduleKept, "run %s was acknowledged to an operator, and never began", run)
 		}
 		if s, gone := (children{t}).runState(run); !gone && s != plan.Active && !t.jobs[run].purge && w.Now-int64(lastStart) > 60e9 {
 			w.watch.fail(scheduleKept, "run %s has ended, and its schedule does not know that", run)
@@ -384,8 +370,18 @@ func (v *watch) flowed(was, is *flowRecord) {
 			if it.Stage == flow.Active || it.Stage == flow.Stopping {
 				n++
 			}
-			if is.attempts[i][item] > is.rules[i].Limit+1 {
-				v.fail(workflowKept, "step %s of %s is tried %d times; the limit is %d retries", is.graph.Steps[i].Name, is.name, is.attempts[i][item], is.rules[i].Limit)
+			tries := is.attempts[i][item]
+			if is.before != nil {
+				tries -= is.before.attempts[i][item]
+			}
+			if tries > is.rules[i].Limit+1 {
+				v.fail(workflowKept, "step %s of %s is tried %d times; the limit is %d retries", is.graph.Steps[i].Name, is.name, tries, is.rules[i].Limit)
+			}
+			if is.before != nil && tries > 0 && !is.repeats(i) && flow.EndOf(is.before.items[i]) != steps.None {
+				v.fail(workflowKept, "step %s of %s runs again after a retry from %s, on which it does not depend", is.graph.Steps[i].Name, is.name, is.graph.Steps[is.from].Name)
+			}
+			if in := v.innerOf(is, i, item); in != nil && !in.ended && it.Stage != flow.Active && it.Stage != flow.Stopping {
+				v.fail(workflowKept, "step %s of %s goes on, and its run %s has not ended", is.graph.Steps[i].Name, is.name, in.name)
 			}
 			if is.attempts[i][item] > was.attempts[i][item] {
 				v.stepBegins(was, is, i)
@@ -398,6 +394,35 @@ func (v *watch) flowed(was, is *flowRecord) {
 	}
 	if active > is.maxParallel {
 		v.fail(workflowKept, "%d steps of %s run at once, of %d", active, is.name, is.maxParallel)
+	}
+}
+
+// innerOf returns the run of the latest attempt of a step that runs another workflow, or nil.
+func (v *watch) innerOf(r *flowRecord, step, item int) *flowRecord {
+	if r.inner[step] == nil || r.attempts[step][item] == 0 {
+		return nil
+	}
+	in, _ := v.w.etcd.Value(flowPrefix + r.childName(step, item, r.attempts[step][item])).(*flowRecord)
+	return in
+}
+
+// units checks that no more units of a semaphore are held than it has, in the state that a write makes. The writes
+// of a transaction are checked one by one: the jobs and runs of steps do not hold units.
+func (v *watch) units(is *flowRecord) {
+	held := map[string]int{}
+	is.addHeld(held)
+	if len(held) == 0 {
+		return
+	}
+	for key, k := range v.w.etcd.Keys {
+		if r, flows := k.Value.(*flowRecord); flows && key != flowPrefix+is.name {
+			r.addHeld(held)
+		}
+	}
+	for _, name := range sortedKeys(held) {
+		if held[name] > v.w.units[name] {
+			v.fail(workflowKept, "%d units of semaphore %s are held, of %d", held[name], name, v.w.units[name])
+		}
 	}
 }
 
@@ -457,11 +482,19 @@ func stuck(w *world, t *globalTerm) {
 		waits := false
 		for i, items := range r.items {
 			for item, it := range items {
+				in := w.watch.innerOf(r, i, item)
+				waits = waits || in != nil && !in.ended
 				child := t.jobs[r.childName(i, item, r.attempts[i][item])]
 				waits = waits || it.Stage == flow.Approval || it.Stage == flow.Backoff || child != nil && (it.Stage == flow.Active || it.Stage == flow.Stopping)
 			}
 		}
-		if p := (children{t}).decideFlow(r); !waits || !p.Idle() {
+		p := (children{t}).decideFlow(r)
+		held := map[string]int{}
+		for _, other := range t.flows {
+			other.addHeld(held)
+		}
+		waits = waits || len(p.Waits) > 0 && len(held) > 0
+		if !waits || !p.Idle() {
 			w.watch.fail(workflowKept, "run %s stands still", name)
 		}
 	}

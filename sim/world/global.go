@@ -9,6 +9,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/global/workflows/semaphore"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/sim/world/rollout"
 	"github.com/nusa-scheduler/nusa/sim/world/store"
@@ -35,6 +36,7 @@ type globalTerm struct {
 	byJob      map[string][]region.Slot
 	schedules  map[string]*scheduleRecord
 	flows      map[string]*flowRecord
+	sems       semaphoreTerm
 	rollouts   map[string]*rolloutRecord
 	rolling    map[string]*rollout.Soft // soft
 	regions    map[string]*globalRegion
@@ -89,7 +91,7 @@ func newGlobalTerm(c *candidate, all map[string]store.Key, rev int64, former lea
 	g := c.g
 	term := all[leadershipKey].Value.(leadershipRecord).term
 	t := &globalTerm{g: g, w: g.w, c: c, federation: g.w.etcd.Federation, epoch: strconv.FormatUint(term.Number, 36) + term.Nonce, began: g.h.Clock(), rev: rev, mods: map[string]int64{},
-		jobs: map[string]*jobRecord{}, slots: map[string]region.Slot{}, byJob: map[string][]region.Slot{}, regions: map[string]*globalRegion{}, schedules: map[string]*scheduleRecord{}, flows: map[string]*flowRecord{}, rollouts: map[string]*rolloutRecord{}, rolling: map[string]*rollout.Soft{}, pastMax: former.leaseMax, formerTTL: former.candidacy,
+		jobs: map[string]*jobRecord{}, slots: map[string]region.Slot{}, byJob: map[string][]region.Slot{}, regions: map[string]*globalRegion{}, schedules: map[string]*scheduleRecord{}, flows: map[string]*flowRecord{}, sems: semaphoreTerm{granted: map[semaphore.Key][]semaphore.Need{}}, rollouts: map[string]*rolloutRecord{}, rolling: map[string]*rollout.Soft{}, pastMax: former.leaseMax, formerTTL: former.candidacy,
 		movable: map[string][]place.Movable{}, reported: map[string]bool{}}
 	for _, k := range sortedKeys(all) {
 		t.store(k, all[k].Value, all[k].Mod)
@@ -150,6 +152,7 @@ func (t *globalTerm) store(key string, value any, rev int64) {
 		t.schedules[name] = value.(*scheduleRecord)
 	case flowPrefix:
 		t.flows[name] = value.(*flowRecord)
+		t.sems.noted(t.flows[name])
 	case rolloutPrefix:
 		if value == nil {
 			delete(t.rollouts, name)

@@ -129,7 +129,7 @@ func (w *world) newVersion(name string, old *jobVersion) *jobVersion {
 		b.node = a.node
 	}
 	if w.life {
-		w.orderRegions(v, old)
+		orderRegions(w, v, old)
 	}
 	for _, g := range v.groups {
 		g.hash = g.identity()

@@ -21,7 +21,7 @@ import (
 const orderKept = 17
 
 // orderRegions gives some services an order of regions. old is the version before, or nil.
-func (w *world) orderRegions(v, old *jobVersion) {
+func orderRegions(w *world, v, old *jobVersion) {
 	if old != nil {
 		v.order = old.order
 		return

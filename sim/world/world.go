@@ -42,13 +42,15 @@ type world struct {
 	life bool
 	// kids are the jobs of runs, by name.
 	kids map[string]kid
+	// units has the units of the semaphores.
+	units map[string]int
 	// upgraded: the world began with processes of the level before.
 	upgraded bool
 }
 
 // newWorld makes the world of a seed, and starts everything.
 func newWorld(seed uint64, out io.Writer) *world {
-	w := &world{Engine: machine.New(seed, out), seed: seed, specs: map[string]*jobVersion{}, versions: map[versionKey]*jobVersion{}, systemJobs: map[string]bool{}, kids: map[string]kid{}}
+	w := &world{Engine: machine.New(seed, out), seed: seed, specs: map[string]*jobVersion{}, versions: map[versionKey]*jobVersion{}, systemJobs: map[string]bool{}, kids: map[string]kid{}, units: map[string]int{semaphores[0]: 1 + int(seed/LivesOf%2), semaphores[1]: 2}}
 	w.life = HasLife(seed)
 	w.watch = newWatch(w)
 	w.Net.Disturbed = func() {
@@ -173,6 +175,8 @@ var breaks = map[plant.Bug][]int{
 	plant.TurnForgotten:     {orderKept},
 	plant.TriggerOverlaps:   {scheduleKept},
 	plant.BackfillStands:    {scheduleKept},
+	plant.UnitsForgotten:    {workflowKept},
+	plant.RetryAll:          {workflowKept},
 }
 
 // NeedsLife reports whether only worlds with life show a bug.

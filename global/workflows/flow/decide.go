@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/job/steps"
 )
 
@@ -175,7 +176,7 @@ func EndOf(items []Item) steps.End {
 
 // reset makes the steps of a retry ready to run again.
 func (d *decider) reset() {
-	for _, i := range d.s.Graph.Below(d.s.From) {
+	for _, i := range below(d.s.Graph, d.s.From) {
 		if !d.s.Steps[i].Stale {
 			continue
 		}
@@ -229,10 +230,22 @@ func (d *decider) end(o Outcome, why string) {
 	d.plan.Ended, d.plan.Outcome, d.plan.Why = true, o, why
 }
 
+// below returns the steps that a retry from a step runs again.
+func below(g *steps.Graph, from int) []int {
+	if plant.Is(plant.RetryAll) {
+		out := make([]int, len(g.Steps))
+		for i := range out {
+			out[i] = i
+		}
+		return out
+	}
+	return g.Below(from)
+}
+
 // Stale returns the steps that a retry from a step resets.
 func Stale(g *steps.Graph, from int) map[int]bool {
 	out := map[int]bool{}
-	for _, i := range g.Below(from) {
+	for _, i := range below(g, from) {
 		out[i] = true
 	}
 	return out

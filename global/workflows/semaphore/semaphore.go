@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/btree"
+
+	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
 // Need is what a step takes of a semaphore. Units is at least 1.
@@ -133,6 +135,9 @@ func (q *Queue) Grant(room func(name string) (units, held int)) (out []Waiter) {
 	free, changed := make(map[string]int, len(q.lines)), []*btree.BTreeG[*entry](nil)
 	for name, l := range q.lines {
 		units, held := room(name)
+		if plant.Is(plant.UnitsForgotten) {
+			held = 0
+		}
 		free[name] = units - held
 		if units != l.units {
 			l.units, changed = units, append(changed, l.all)
