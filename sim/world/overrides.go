@@ -125,15 +125,15 @@ func (v *overrideWatch) applied(g *raftGroup, before *state.View, cmd *state.Com
 	for i := range res.Batch {
 		v.applied(g, before, &cmd.Batch[i], &res.Batch[i])
 	}
-	after := g.st.Snapshot()
-	if c := cmd.SetOverride; c != nil && res.Err == nil {
-		v.set(g.r, after, c)
-	}
 	if cmd.RebindFederation != nil {
 		v.rebound[g.r.name] = true
 	}
-	if len(v.all) == 0 {
+	if cmd.SetOverride == nil && len(v.all) == 0 {
 		return
+	}
+	after := g.st.Snapshot()
+	if c := cmd.SetOverride; c != nil && res.Err == nil {
+		v.set(g.r, after, c)
 	}
 	switch {
 	case cmd.ApplyOrders == nil:

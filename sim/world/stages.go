@@ -26,11 +26,11 @@ func orderRegions(w *world, v, old *jobVersion) {
 		v.order = old.order
 		return
 	}
-	if v.typ != state.Service || !w.Chance(3) {
+	if v.typ != state.Service || !w.Chance(2) {
 		return
 	}
 	v.order = &place.RegionOrder{MaxParallel: 1 + w.Rng.IntN(2), Continue: w.Chance(2), PauseBetween: machine.Pick[time.Duration](w.Engine, 0, 4, 12) * time.Second}
-	for _, i := range w.Rng.Perm(len(w.regions))[:w.Rng.IntN(len(w.regions))] {
+	for _, i := range w.Rng.Perm(len(w.regions))[:1+w.Rng.IntN(len(w.regions)-1)] {
 		v.order.First = append(v.order.First, w.regions[i].name)
 	}
 }

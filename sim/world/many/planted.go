@@ -45,12 +45,15 @@ func Planted(o Options) bool {
 	return survived == 0
 }
 
+// batch is how many worlds run with a bug before their violations are looked at.
+const batch = 4
+
 // searchPlanted runs worlds with a bug until one of them shows the bug.
 func searchPlanted(o Options, b plant.Bug) planted {
 	p := planted{bug: b}
 	for p.worlds < o.Worlds && p.found == nil {
 		part := o
-		part.Worlds, part.Quiet, part.All = min(20, o.Worlds-p.worlds), true, true
+		part.Worlds, part.Quiet, part.All = min(batch, o.Worlds-p.worlds), true, true
 		part.Seed, part.Life = o.Seed+uint64(p.worlds), world.NeedsLife(b)
 		if part.Life {
 			part.Seed = o.Seed + uint64(p.worlds)/world.Lives*world.LivesOf
