@@ -18,18 +18,10 @@ import (
 type Child struct{ job *runJob }
 
 // NewChild returns the job of a run of a parameterized job, with its payload. meta are its values, and labels what it
-// gets besides the labels of runs. The error says which value makes the job invalid.
+// gets besides the labels of runs. The error says which value makes the job invalid. The spec becomes the run's: the
+// caller must not use it any more.
 func NewChild(spec *nusav1.JobSpec, name string, at time.Time, payload []byte, meta, labels map[string]string) (*Child, error) {
-	if len(labels) > 0 {
-		spec = proto.CloneOf(spec)
-		if spec.Labels == nil {
-			spec.Labels = map[string]string{}
-		}
-		for k, v := range labels {
-			spec.Labels[k] = v
-		}
-	}
-	r, err := checkedRun(spec, name, at, input{payload: payload, meta: meta})
+	r, err := checkedRun(spec, name, at, input{payload: payload, meta: meta, labels: labels, own: true})
 	if err != nil {
 		return nil, err
 	}

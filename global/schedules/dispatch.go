@@ -161,11 +161,12 @@ func commitBy(ctx context.Context, b *Book, change func(*state.Tx) error) error 
 
 // checkedRun returns the job of a run, if the values of the dispatch leave it valid.
 func checkedRun(spec *nusav1.JobSpec, name string, now time.Time, in input) (*runJob, error) {
+	of := spec.GetName()
 	run, err := specOf(spec, name, now, in)
 	if err != nil {
 		return nil, err
 	}
-	if err := validRun(run, spec.GetName()); err != nil {
+	if err := validRun(run, of); err != nil {
 		return nil, api.StatusOf(err)
 	}
 	return encodedRun(run, now)

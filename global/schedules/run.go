@@ -3,6 +3,7 @@ package schedules
 import (
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -19,16 +20,22 @@ import (
 type input struct {
 	payload []byte
 	meta    map[string]string
+	labels  map[string]string
+	// own: the spec is used only for the run, which may change it.
+	own bool
 }
 
 // specOf returns the job of a run. The error says that it would be too large.
 func specOf(spec *nusav1.JobSpec, name string, at time.Time, in input) (*nusav1.JobSpec, error) {
-	out := proto.CloneOf(spec)
-	of, p := spec.GetName(), spec.GetParameterized()
+	out, of, p := spec, spec.GetName(), spec.GetParameterized()
+	if !in.own {
+		out = proto.CloneOf(spec)
+	}
 	out.Name, out.Schedule, out.Parameterized = name, nil, nil
 	if out.Labels == nil {
 		out.Labels = map[string]string{}
 	}
+	maps.Copy(out.Labels, in.labels)
 	out.Labels[job.LabelRunOf], out.Labels[job.LabelRunTime] = of, at.UTC().Format(time.RFC3339)
 	values := map[string]string{"NUSA_RUN_OF": of, "NUSA_RUN_TIME": at.UTC().Format(time.RFC3339)}
 	for _, k := range p.GetMetaOptional() {
