@@ -3,6 +3,9 @@ package regional_test
 import (
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -65,5 +68,50 @@ func TestResourcesChangeInPlace(t *testing.T) {
 		limits = nusav1.LimitsState_LIMITS_STATE_REFUSED
 		w.submit(1, sized(700))
 		w.eventually("both are replaced", func() bool { return inPlace(700, 3) == 0 && w.running(1)["n1"] == 2 && len(w.allocs(1, false)) == 2 })
+	})
+}
+
+// TestSummaryCountsChangesInPlace: the summary of a job of the federation counts the instances that got its version
+// while they ran, and only those.
+func TestSummaryCountsChangesInPlace(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		g := w.startGlobal()
+		defer g.stop()
+		w.server(1)
+		w.master(1)
+		w.agent("n1", func(o *nusav1.AllocOrder) *nusav1.AllocReport {
+			r := runs(o)
+			if o.GetResized() {
+				r.Limits = nusav1.LimitsState_LIMITS_STATE_APPLIED
+				if o.GetAllocation().GetIndex() == 1 {
+					r.Limits = nusav1.LimitsState_LIMITS_STATE_REFUSED
+				}
+			}
+			return r
+		}, "live_resources")
+		summary := func() (out *nusav1.JobSummary) {
+			g.locked(func() { out = g.summaries["default/web"] })
+			return out
+		}
+		sized := spec("web", 2)
+		g.offer(sized, 0, 2)
+		w.eventually("2 instances run", func() bool { return g.count("web").GetRunning() == 2 })
+		if n := len(summary().GetInPlace()); n > 0 {
+			t.Errorf("the first version: %v", summary())
+		}
+		sized.Groups["web"].Tasks["main"].Resources.CpuMilli += 100
+		g.update(func() {
+			old, _ := g.orders.Get(slotKey("web", 0))
+			next := proto.CloneOf(old)
+			job.Default(sized)
+			g.revision++
+			next.Spec, _ = proto.Marshal(sized)
+			next.Slot.JobVersion, next.Revision = 2, g.revision
+			g.orders.Put(slotKey("web", 0), next)
+		})
+		w.eventually("one has changed in place, the other is replaced", func() bool {
+			s := summary()
+			return s.GetVersion() == 2 && s.GetInPlace()["web"] == 1 && s.GetGroups()["web"].GetRunning() == 2 && s.GetGroups()["web"].GetOutdated() == 0
+		})
 	})
 }

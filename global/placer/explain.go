@@ -38,6 +38,7 @@ func Explain(st *state.State, k state.JobKey, group string) (*nusav1.Explanation
 		return nil, false
 	}
 	AddDestinations(st, k, last.status)
+	held := heldShares(st, k)
 	out := &nusav1.Explanation{}
 	if len(last.snapshot.Jobs) > 0 {
 		for _, g := range place.MakePlan(last.snapshot).Groups {
@@ -60,10 +61,39 @@ func Explain(st *state.State, k state.JobKey, group string) (*nusav1.Explanation
 		out.Groups = append(out.Groups, g)
 	}
 	out.Age = durationpb.New(now - oldest)
-	if moved := last.moved(out.GetGroups(), ofMove); moved != "" {
-		out.Note = strings.Join(slices.DeleteFunc([]string{out.GetNote(), moved}, func(s string) bool { return s == "" }), "; ")
-	}
+	notes := append([]string{out.GetNote(), last.moved(out.GetGroups(), ofMove)}, held...)
+	out.Note = strings.Join(slices.DeleteFunc(notes, func(s string) bool { return s == "" }), "; ")
 	return out, true
+}
+
+// heldShares says which regions have a share of Group.Parallel and hold instances of the group by an override. The
+// share stays theirs: a region that is cut off may clear the override, and more instances than `parallel` would
+// then run at once.
+func heldShares(st *state.State, k state.JobKey) (out []string) {
+	st.Lock()
+	defer st.Unlock()
+	j := st.Jobs[k]
+	if j == nil || j.Record == nil {
+		return nil
+	}
+	for _, g := range j.Place().Groups {
+		if g.Parallel == 0 {
+			continue
+		}
+		shares := map[string]int{}
+		for s := range j.Slots.All() {
+			if s.Group == g.Name && s.Desired == region.DesiredRun {
+				shares[s.Region] += s.Parallel
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(shares)) {
+			if held := j.Summaries.Get(name).GetGroups()[g.Name].GetHeld(); held > 0 && shares[name] > 0 {
+				out = append(out, fmt.Sprintf("%s keeps %d of the %d instances of group %s that may run at once, although an override holds %d there: it may clear the override while it is cut off",
+					name, shares[name], g.Parallel, g.Name, held))
+			}
+		}
+	}
+	return out
 }
 
 // maxMoves bounds the moves that the note of an explanation names.

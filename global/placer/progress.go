@@ -117,7 +117,7 @@ func (p *rollouts) evaluate(k state.JobKey, j *state.Job) (next *nusav1.RolloutR
 	case progress.Done:
 		next.Canaries, next.Promoted = nil, false
 		next.Done, next.Failed, next.Paused, next.PausedBecause, next.Groups = true, "", false, "", nil
-		next.Regions, next.Unpaused = nil, nil
+		next.Regions, next.Unpaused, next.InPlace = nil, nil, j.InPlace()
 	case progress.Fail:
 		next.Failed = d.Why
 	case progress.FailRegions: // deadlines begin again for the next regions

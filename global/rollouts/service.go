@@ -65,7 +65,13 @@ func (s *Service) History(ctx context.Context, req *nusav1.JobHistoryRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	return &nusav1.JobHistory{Versions: rec.Versions()}, nil
+	out := &nusav1.JobHistory{Versions: rec.Versions()}
+	term.State.Lock()
+	defer term.State.Unlock()
+	if j := term.State.Jobs[k]; j != nil && j.Record == rec {
+		out.Versions[0].InPlace = j.InPlace()
+	}
+	return out, nil
 }
 
 // find returns a version by its number or tag. Empty: the version before the given one.

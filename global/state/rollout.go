@@ -106,6 +106,43 @@ func (j *Job) firstVersion() bool {
 	return j.Record.Version() == 1 && j.Healthy == nil && j.StoredRollout == nil && !j.Record.keepsHealthy()
 }
 
+// InPlace returns what the present version changed in place: what was stored when its rollout was done, or else
+// what the regions report now. The lock is held.
+func (j *Job) InPlace() []*nusav1.InPlaceChange { return j.inPlace(j.Summaries.Decoded) }
+
+func (j *Job) inPlace(sums func() map[string]*nusav1.JobSummary) []*nusav1.InPlaceChange {
+	if j.Record == nil || j.Record.RolledOut() == 0 || j.Record.RolledOut() != j.Record.Version() {
+		return nil
+	}
+	if rec := j.PresentRollout(); rec.GetDone() {
+		return rec.GetInPlace()
+	}
+	return j.inPlaceNow(sums())
+}
+
+// inPlaceNow is InPlace according to the regions' summaries. Only groups count whose work the version changed:
+// instances of the others may have changed in place before.
+func (j *Job) inPlaceNow(sums map[string]*nusav1.JobSummary) (out []*nusav1.InPlaceChange) {
+	version := j.Record.RolledOut()
+	for i := range j.Place().Groups {
+		name := j.Place().Groups[i].Name
+		if version == 0 || j.Record.ChangedSince(name) != version {
+			continue
+		}
+		change := &nusav1.InPlaceChange{Group: name}
+		for _, sum := range sums {
+			if n := sum.GetInPlace()[name]; sum.GetVersion() >= version {
+				change.Instances += n
+				change.Started += max(0, sum.GetGroups()[name].GetRunning()-sum.GetGroups()[name].GetOutdated()-n)
+			}
+		}
+		if change.Instances > 0 {
+			out = append(out, change)
+		}
+	}
+	return out
+}
+
 // rollsOut reports whether a version that changed the work of a group may not run everywhere yet. The
 // lock is held.
 func (j *Job) rollsOut() bool {

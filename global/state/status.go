@@ -62,6 +62,7 @@ func (j *Job) Status(see Sight) *nusav1.JobStatus {
 	out.State, out.Message = j.summarize(out.Groups, obstacles, presentBehind, see)
 	j.addOverrides(out, sums, see)
 	j.addRollout(out, see)
+	out.InPlace = j.inPlace(func() map[string]*nusav1.JobSummary { return sums })
 	if r := j.Result; j.standsIn(r) && !jobstatus.HasEnded(out.State) {
 		stored := proto.CloneOf(r.GetStatus())
 		for name, g := range stored.GetGroups() {

@@ -322,6 +322,14 @@ func (t *Tx) followEarlier(k JobKey, old *Record, rev int64, s Submission, rec *
 	return beginRollout(t, k, old, rev, s, rec)
 }
 
+// inPlaceOf returns what a version changed in place, if it is the present one of a job.
+func inPlaceOf(j *Job, of *Record) []*nusav1.InPlaceChange {
+	if j == nil || j.Record != of {
+		return nil
+	}
+	return j.InPlace()
+}
+
 // keepVersion stores the spec of the version that rec replaces, and completes rec. next is the encoded
 // spec of rec, and tag the tag of its version. A new job, and the same spec again, store nothing. A
 // version that takes more than versions.MaxBytes is not stored.
@@ -346,7 +354,7 @@ func (t *Tx) keepVersion(k JobKey, old *Record, next []byte, tag string, rec *nu
 	now := time.Now()
 	all := append(slices.Clone(rec.Versions), &nusav1.StoredVersion{
 		Version: old.Version(), Submitted: head.GetJob().GetSubmitted(), Replaced: timestamppb.New(now), Bytes: int64(len(packed)),
-		Tag: head.GetTag(), Reverted: head.GetJob().GetReverted(),
+		Tag: head.GetTag(), Reverted: head.GetJob().GetReverted(), InPlace: inPlaceOf(t.State.Jobs[k], old),
 	})
 	rec.Versions = nil
 	kept := versions.Keep(versionsOf(all), now)
@@ -410,6 +418,7 @@ func (r *Record) Versions() (out []*nusav1.JobVersion) {
 	for _, v := range slices.Backward(head.GetVersions()) {
 		out = append(out, &nusav1.JobVersion{
 			Version: v.GetVersion(), Submitted: v.GetSubmitted(), Replaced: v.GetReplaced(), Tag: v.GetTag(), Reverted: v.GetReverted(), Bytes: v.GetBytes(),
+			InPlace: v.GetInPlace(),
 		})
 	}
 	return out

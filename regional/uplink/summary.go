@@ -34,6 +34,12 @@ func (r *Reporter) Summary(view *state.View, k state.JobKey) *nusav1.JobSummary 
 			}
 			out.Attempts[g.Key.Group] = &nusav1.GroupAttempts{Instances: used}
 		}
+		if n := inPlace(view, g, out.Version); n > 0 {
+			if out.InPlace == nil {
+				out.InPlace = map[string]int32{}
+			}
+			out.InPlace[g.Key.Group] = n
+		}
 		out.Groups[g.Key.Group] = wire.InstanceCountsToProto(g.Counts)
 		if counts := r.Reasons(view, g); len(counts) > 0 {
 			out.Reasons[g.Key.Group] = &nusav1.GroupReasons{Reasons: counts}
@@ -133,6 +139,28 @@ func newer(view *state.View, g *state.GroupView, oldest int64) *nusav1.NewerInst
 		}
 	}
 	return out
+}
+
+// maxInPlace bounds the attempts of a group that inPlace looks at.
+const maxInPlace = 4096
+
+// inPlace counts the instances of a group that got their present resources while they ran, if they run the
+// version. A first version changes nothing, and batch jobs are never changed.
+func inPlace(view *state.View, g *state.GroupView, version int64) (n int32) {
+	job, ok := view.Job(g.Key.JobKey(), version)
+	if version <= 1 || !ok || job.Type == state.Batch {
+		return 0
+	}
+	seen := 0
+	for a := range view.AllocsIn(g) {
+		if seen++; seen > maxInPlace {
+			break
+		}
+		if a.Resized && a.Limits == state.LimitsApplied && a.JobVersion == version && a.Live() && a.Desired == state.Run {
+			n++
+		}
+	}
+	return n
 }
 
 // Reasons returns why instances of a group are pending, are still starting, or have failed.

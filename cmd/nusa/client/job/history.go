@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -56,6 +57,7 @@ func writeHistory(w *term.Screen, h *nusav1.JobHistory) {
 		if r := v.GetReverted(); r != nil {
 			note = fmt.Sprintf("version %d failed: taken back to version %d", r.GetVersion(), r.GetTo())
 		}
+		note = joined("; ", note, inPlaceText(v.GetInPlace()))
 		if i == 0 {
 			note = joined("; ", "the present version", note)
 		}
@@ -63,6 +65,22 @@ func writeHistory(w *term.Screen, h *nusav1.JobHistory) {
 	}
 	t.DropEmpty("TAG")
 	t.Write(w)
+}
+
+// inPlaceText says what a version changed in place, for example "in place: web (3 of 4)".
+func inPlaceText(all []*nusav1.InPlaceChange) string {
+	var groups []string
+	for _, c := range all {
+		text := c.GetGroup()
+		if c.GetStarted() > 0 {
+			text += fmt.Sprintf(" (%d of %d)", c.GetInstances(), c.GetInstances()+c.GetStarted())
+		}
+		groups = append(groups, text)
+	}
+	if len(groups) == 0 {
+		return ""
+	}
+	return "in place: " + strings.Join(groups, ", ")
 }
 
 func diffCommand(s *cli.Settings) *cobra.Command {

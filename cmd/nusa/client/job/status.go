@@ -162,6 +162,9 @@ func writeStatus(w *term.Screen, j *nusav1.Job) {
 	} else if r := rolloutLine(j); r != "" {
 		fmt.Fprintln(w, w.Wait(r)) // a server of an earlier version, or of a region, sends no rollout
 	}
+	if text := inPlaceText(s.GetInPlace()); text != "" {
+		fmt.Fprintf(w, "version %d changed resources %s\n", j.GetVersion(), text)
+	}
 	if j.GetReverted() != nil {
 		fmt.Fprintln(w, w.Wait(revertedText(j)))
 	}
