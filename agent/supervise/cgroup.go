@@ -144,7 +144,13 @@ func delegate(parent string) error {
 		return err
 	}
 	for _, dir := range []string{filepath.Dir(parent), parent} {
-		if err := writeControl(dir, "cgroup.subtree_control", "+memory +cpu"); err != nil {
+		err := writeControl(dir, "cgroup.subtree_control", "+memory +cpu")
+		switch {
+		case errors.Is(err, syscall.ENOENT):
+			return fmt.Errorf("%w: %s does not offer the controllers memory and cpu (see its cgroup.controllers); a hierarchy of version 1 may have them", err, dir)
+		case errors.Is(err, syscall.EBUSY):
+			return fmt.Errorf("%w: processes run in %s itself, so it cannot have limited cgroups below it: give the agent a cgroup namespace of its host, or a delegated cgroup", err, dir)
+		case err != nil:
 			return err
 		}
 	}
@@ -212,9 +218,8 @@ func (c cgroup) kill() {
 	if len(c.dirs) == 0 {
 		return
 	}
-	if c.v2 {
-		_ = writeControl(c.dirs[0], "cgroup.kill", "1")
-		return
+	if c.v2 && writeControl(c.dirs[0], "cgroup.kill", "1") == nil {
+		return // kernels before 5.14 lack the file
 	}
 	data, _ := os.ReadFile(filepath.Join(c.dirs[0], "cgroup.procs"))
 	for _, f := range strings.Fields(string(data)) {

@@ -2,10 +2,16 @@ package supervise
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestVersion2 checks which files of cgroups v2 are written and read. It uses an imitation
@@ -79,4 +85,67 @@ func TestVersion2(t *testing.T) {
 	if _, err := makeCgroup(l); err == nil || !strings.Contains(err.Error(), "nusa") {
 		t.Errorf("a host that does not let us: %v", err)
 	}
+}
+
+// TestVersion2OfTheKernel uses the kernel's own hierarchy of version 2. It needs root. Where the controllers memory
+// and cpu belong to version 1, it tests the rest: a process begins in the cgroup, counts, is killed with it, and the
+// missing controllers are named.
+func TestVersion2OfTheKernel(t *testing.T) {
+	root := t.TempDir()
+	if err := unix.Mount("none", root, "cgroup2", 0, ""); err != nil {
+		t.Skipf("no cgroup2 can be mounted here: %v", err)
+	}
+	defer func() { _ = unix.Unmount(root, 0) }()
+	dir := filepath.Join(root, "nusa-test-"+strconv.Itoa(os.Getpid()))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Skipf("no cgroup can be made here: %v", err)
+	}
+	defer os.Remove(dir)
+	for name, old := range map[string]bool{"new": false, "old": true} { // each run has a cgroup of its own
+		c := cgroup{v2: true, dirs: []string{filepath.Join(dir, name)}}
+		if err := os.Mkdir(c.dirs[0], 0o755); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("sleep", "3600")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		err := c.enter(cmd.SysProcAttr)
+		if err == nil {
+			err = cmd.Start()
+		}
+		c.leave()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := c.usage(); s.Processes != 1 || s.CPU < 0 || c.outOfMemory() {
+			t.Errorf("usage %+v", s)
+		}
+		if old { // like a kernel without cgroup.kill
+			cgroup{dirs: c.dirs}.kill()
+		} else {
+			c.kill()
+		}
+		_ = cmd.Wait()
+		if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
+			t.Errorf("it ended with %v", cmd.ProcessState)
+		}
+		c.remove()
+		if _, err := os.Stat(c.dirs[0]); err == nil {
+			t.Error("the cgroup was not removed")
+		}
+	}
+	offered, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if names := strings.Fields(string(offered)); !slices.Contains(names, "memory") || !slices.Contains(names, "cpu") {
+		if err := delegate(filepath.Join(dir, "nusa")); err == nil || !strings.Contains(err.Error(), "does not offer the controllers memory and cpu") {
+			t.Errorf("without the controllers: %v", err)
+		}
+		_ = os.Remove(filepath.Join(dir, "nusa"))
+		return
+	}
+	if err := delegate(filepath.Join(dir, "nusa")); err != nil {
+		t.Errorf("with the controllers: %v", err)
+	}
+	_ = os.Remove(filepath.Join(dir, "nusa"))
 }
