@@ -244,7 +244,7 @@ func endReturns(ctx context.Context, p *Placer) error {
 func returning(st *state.State, name string) bool {
 	for k := range st.Moved {
 		j := st.Jobs[k]
-		if j.Place().Stopped {
+		if j.Record.Stopped() {
 			continue
 		}
 		for s := range j.Slots.All() {

@@ -175,9 +175,9 @@ func readDecisions(st *state.State, k state.JobKey) (lastDecisions, bool) {
 	if j == nil || j.Record == nil {
 		return lastDecisions{}, false
 	}
-	out := lastDecisions{held: map[string]state.Decision{}, status: j.Status(st.Sight()), bounds: bounds(j), job: *j.Place(), waits: maps.Clone(j.Notes().RolloutWaits), cutOff: map[string]time.Duration{}}
+	out := lastDecisions{held: map[string]state.Decision{}, status: j.Status(st.Sight()), bounds: bounds(j), job: j.Alone(), waits: maps.Clone(j.Notes().RolloutWaits), cutOff: map[string]time.Duration{}}
 	if state.HasNear(j.Place()) {
-		out.near = place.NewBoundTracker(nearSnapshot(st, st.TopologyView(), nearRegions(st), *j.Place()))
+		out.near = place.NewBoundTracker(nearSnapshot(st, st.TopologyView(), nearRegions(st), j.Alone()))
 	}
 	see := st.Sight()
 	for name := range st.Regions {
@@ -188,7 +188,7 @@ func readDecisions(st *state.State, k state.JobKey) (lastDecisions, bool) {
 	outdated := false
 	for _, d := range j.Decisions {
 		switch {
-		case d.Full && !j.Place().Stopped && isOutdated(st, j, d):
+		case d.Full && !j.Record.Stopped() && isOutdated(st, j, d):
 			outdated = true
 		case d.Full:
 			out.held[d.Group] = d
@@ -248,7 +248,7 @@ func (d *lastDecisions) unsatisfied() bool {
 // snapshotWithout returns a snapshot in which no instance of the job is placed. The room of its
 // instances counts as free in regions that count the ask exactly. The lock is held.
 func snapshotWithout(st *state.State, j *state.Job) place.Snapshot {
-	dry := *j.Place()
+	dry := j.Alone()
 	dry.Stopped = false
 	out := explainSnapshot(st, dry)
 	for i := range out.Regions {

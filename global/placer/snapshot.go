@@ -93,7 +93,7 @@ func nearJobs(st *state.State, keys []state.JobKey) []place.Job {
 	jobs := make([]place.Job, 0, len(keys))
 	for _, k := range keys {
 		if j := st.Jobs[k]; j != nil {
-			jobs = append(jobs, *j.Place())
+			jobs = append(jobs, j.Alone())
 		}
 	}
 	return jobs

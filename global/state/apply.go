@@ -113,9 +113,6 @@ func (st *State) applyJob(k JobKey, rec *Record, revision int64) {
 	st.ProbeDemandStale = true
 	st.Room.Count(j.Record != nil, rec != nil)
 	was := j.Place()
-	if rec != nil {
-		rec.place.Namespace, rec.place.Name, rec.place.Revision, rec.place.Run = j.Key.Namespace, j.Key.Name, revision, rec.Run(revision)
-	}
 	if j.Record != nil && rec != nil {
 		st.Openings++ // another version may leave room that the earlier one waited for or held
 	}

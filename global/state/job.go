@@ -138,8 +138,9 @@ func (d *Decisions) Put(next Decision) {
 // noJob stands for a job without a record.
 var noJob place.Job
 
-// Place returns the job without slots, in the form that package place takes. Nobody may change it.
-// The lock is held.
+// Place returns what the spec of the job says, in the form that package place takes. Jobs that differ
+// only in their names share it, so the values that are not in the spec are missing: see Alone. Nobody
+// may change it. The lock is held.
 func (j *Job) Place() *place.Job {
 	if j.Record == nil {
 		return &noJob
@@ -147,14 +148,32 @@ func (j *Job) Place() *place.Job {
 	if j.canaried != nil {
 		return j.canaried
 	}
-	return &j.Record.place
+	return &j.Record.spec.job
+}
+
+// Alone returns the job without its slots, in the form that package place takes. The lock is held.
+func (j *Job) Alone() place.Job {
+	if j.Record == nil {
+		return noJob
+	}
+	if j.canaried != nil {
+		return *j.canaried
+	}
+	return j.stored()
+}
+
+// stored returns the job's record in the form that package place takes. The lock is held.
+func (j *Job) stored() place.Job {
+	out := j.Record.ToPlace(j.Revision)
+	out.Namespace, out.Name = j.Key.Namespace, j.Key.Name
+	return out
 }
 
 // followCanaries updates what Place returns after a change of the job or its rollout. The lock is held.
 func (j *Job) followCanaries() {
 	j.canaried = nil
 	if rec := j.PresentRollout(); len(rec.GetCanaries()) > 0 && !rec.GetDone() {
-		out := withCanaries(j.Record.place, rec)
+		out := withCanaries(j.stored(), rec)
 		j.canaried = &out
 	}
 }

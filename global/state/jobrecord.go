@@ -30,20 +30,16 @@ type Record struct {
 	head []byte
 	// rest is the encoded JobSpec, in the form in which regions get it. named: rest lacks the job's
 	// name, with which the spec begins. Jobs that differ only in their names share rest.
-	rest  []byte
-	named bool
-	// place is the job without slots, in the form that package place takes. applyJob sets its
-	// revision and run once the record is stored.
-	place  place.Job
-	run    int64 // the stored value, see Run
-	since  map[string]int64
-	purge  bool
-	labels map[string]string
-	rules  []groupRules // in the order of place.Groups
+	rest []byte
+	// spec is the checked spec. Jobs that differ only in their names share it.
+	spec                  *Spec
+	name                  string
+	version               int64
+	run                   int64 // the stored value, see Run
+	since                 map[string]int64
+	named, stopped, purge bool
 	// earlier is the number of bytes that count for the stored earlier versions.
 	earlier int64
-	// template: the job begins runs and has no instances itself. scheduled: it has a schedule.
-	template, scheduled bool
 }
 
 // groupRules are the rules of a group that the placer does not need.
@@ -87,7 +83,8 @@ func newJobRecord(rec *nusav1.JobRecord, encoded []byte) (*Record, error) {
 		}
 		encoded = b
 	}
-	return parsedSpec(spec).record(withoutSpec(rec), spec.GetName(), encoded)
+	parsed := parsedSpec(spec)
+	return parsed.record(withoutSpec(rec), spec.GetName(), encoded)
 }
 
 // Spec is a checked spec, in the form that Records need. It lacks the job's name, so jobs that
@@ -108,8 +105,7 @@ type Spec struct {
 func NewSpec(spec *nusav1.JobSpec) *Spec {
 	encoded, err := (proto.MarshalOptions{Deterministic: true}).Marshal(spec)
 	if err != nil {
-		out := parsedSpec(spec)
-		return &out
+		return parsedSpec(spec)
 	}
 	return SpecOf(spec, encoded)
 }
@@ -118,11 +114,11 @@ func NewSpec(spec *nusav1.JobSpec) *Spec {
 func SpecOf(spec *nusav1.JobSpec, encoded []byte) *Spec {
 	out := parsedSpec(spec)
 	_, out.rest, _ = submits.CutName(encoded)
-	return &out
+	return out
 }
 
-func parsedSpec(spec *nusav1.JobSpec) Spec {
-	out := Spec{job: specToPlace(spec), labels: spec.GetLabels(), template: job.IsTemplate(spec), scheduled: spec.GetSchedule() != nil}
+func parsedSpec(spec *nusav1.JobSpec) *Spec {
+	out := &Spec{job: specToPlace(spec), labels: spec.GetLabels(), template: job.IsTemplate(spec), scheduled: spec.GetSchedule() != nil}
 	for _, g := range out.job.Groups {
 		from := spec.GetGroups()[g.Name]
 		rules := groupRules{
@@ -151,7 +147,7 @@ func (s *Spec) share() {
 
 // record returns the Record of a job. head is the job's record without the spec. encoded is the
 // encoded spec.
-func (s Spec) record(head *nusav1.JobRecord, name string, encoded []byte) (*Record, error) {
+func (s *Spec) record(head *nusav1.JobRecord, name string, encoded []byte) (*Record, error) {
 	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(head)
 	if err != nil {
 		return nil, fmt.Errorf("encode the record: %w", err)
@@ -160,26 +156,34 @@ func (s Spec) record(head *nusav1.JobRecord, name string, encoded []byte) (*Reco
 }
 
 // encodedRecord returns the Record of a job, like record. raw is the encoded head.
-func (s Spec) encodedRecord(head *nusav1.JobRecord, raw []byte, name string, encoded []byte) *Record {
+func (s *Spec) encodedRecord(head *nusav1.JobRecord, raw []byte, name string, encoded []byte) *Record {
+	of := s
 	if since := head.GetSince(); len(since) > 0 {
-		s.job.Groups = slices.Clone(s.job.Groups)
-		for i := range s.job.Groups {
-			s.job.Groups[i].UnchangedSince = since[s.job.Groups[i].Name]
+		of = of.own()
+		of.job.Groups = slices.Clone(of.job.Groups)
+		for i := range of.job.Groups {
+			of.job.Groups[i].UnchangedSince = since[of.job.Groups[i].Name]
 		}
-		s.share()
+		of.share()
 	}
-	if o := s.job.RegionOrder; o != nil && head.GetJob().GetReverted() != nil {
-		s.job.RegionOrder = &place.RegionOrder{MaxParallel: o.MaxParallel} // it begins where the version failed, and is not paused
+	if o := of.job.RegionOrder; o != nil && head.GetJob().GetReverted() != nil {
+		of = of.own()
+		of.job.RegionOrder = &place.RegionOrder{MaxParallel: o.MaxParallel} // it begins where the version failed, and is not paused
 	}
-	s.job.Name, s.job.Version, s.job.Stopped = name, head.GetJob().GetVersion(), head.GetJob().GetStopped()
 	out := &Record{
-		head: raw, rest: encoded, place: s.job, labels: s.labels, rules: s.rules, template: s.template, scheduled: s.scheduled,
+		head: raw, rest: encoded, spec: of, name: name, version: head.GetJob().GetVersion(), stopped: head.GetJob().GetStopped(),
 		run: head.GetJob().GetRun(), since: head.GetSince(), purge: head.GetPurge(), earlier: earlierBytes(head.GetVersions()),
 	}
 	if before := len(encoded) - len(s.rest); s.rest != nil && before == nameSize(name) && bytes.Equal(encoded[before:], s.rest) {
 		out.rest, out.named = s.rest, true
 	}
 	return out
+}
+
+// own returns a copy of a Spec that only one job has.
+func (s *Spec) own() *Spec {
+	out := *s
+	return &out
 }
 
 // specName is the field of nusav1.JobSpec with the name.
@@ -213,7 +217,7 @@ func (r *Record) specSize() int {
 	case r == nil:
 		return 0
 	case r.named:
-		return nameSize(r.place.Name) + len(r.rest)
+		return nameSize(r.name) + len(r.rest)
 	}
 	return len(r.rest)
 }
@@ -221,7 +225,7 @@ func (r *Record) specSize() int {
 // appendSpec appends the encoded spec.
 func (r *Record) appendSpec(to []byte) []byte {
 	if r.named {
-		to = protowire.AppendString(protowire.AppendTag(to, specName, protowire.BytesType), r.place.Name)
+		to = protowire.AppendString(protowire.AppendTag(to, specName, protowire.BytesType), r.name)
 	}
 	return append(to, r.rest...)
 }
@@ -269,7 +273,7 @@ func loadRecord(kv store.KV, specs *submits.Cache[Spec]) (*Record, error) {
 		out := parsedSpec(spec)
 		_, rest, _ := submits.CutName(encoded)
 		out.rest = bytes.Clone(rest)
-		return out, len(encoded), nil
+		return *out, len(encoded), nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", kv.Key, ErrFormat, err)
@@ -371,8 +375,8 @@ func (r *Record) ToPlace(revision int64) place.Job {
 	if r == nil {
 		return place.Job{}
 	}
-	out := r.place
-	out.Revision, out.Run = revision, r.Run(revision)
+	out := r.spec.job
+	out.Name, out.Version, out.Stopped, out.Revision, out.Run = r.name, r.version, r.stopped, revision, r.Run(revision)
 	return out
 }
 
@@ -381,11 +385,11 @@ func (r *Record) Version() int64 {
 	if r == nil {
 		return 0
 	}
-	return r.place.Version
+	return r.version
 }
 
 // Stopped reports whether the job has the order to stop.
-func (r *Record) Stopped() bool { return r != nil && r.place.Stopped }
+func (r *Record) Stopped() bool { return r != nil && r.stopped }
 
 // Purge reports whether the job is removed once no region owns a slot of it.
 func (r *Record) Purge() bool { return r != nil && r.purge }
@@ -404,7 +408,7 @@ func (r *Record) Labels() map[string]string {
 	if r == nil {
 		return nil
 	}
-	return r.labels
+	return r.spec.labels
 }
 
 // Type returns the type of the job. It returns "" if r is nil.
@@ -412,7 +416,7 @@ func (r *Record) Type() place.JobType {
 	if r == nil {
 		return ""
 	}
-	return r.place.Type
+	return r.spec.job.Type
 }
 
 // KeepReplacement reports whether the replacement of a group stays when the former region returns.
@@ -439,18 +443,18 @@ func (r *Record) AutoPromotes(rec *nusav1.RolloutRecord) bool {
 
 // keepsHealthy is like the function keepsHealthy.
 func (r *Record) keepsHealthy() bool {
-	return r != nil && slices.ContainsFunc(r.rules, func(g groupRules) bool { return g.autoRevert || g.canaries > 0 })
+	return r != nil && slices.ContainsFunc(r.spec.rules, func(g groupRules) bool { return g.autoRevert || g.canaries > 0 })
 }
 
 func (r *Record) asksRevert() bool {
-	return r != nil && slices.ContainsFunc(r.rules, func(g groupRules) bool { return g.autoRevert })
+	return r != nil && slices.ContainsFunc(r.spec.rules, func(g groupRules) bool { return g.autoRevert })
 }
 
 func (r *Record) rulesOf(group string) groupRules {
 	if r != nil {
-		for i := range r.rules {
-			if r.place.Groups[i].Name == group {
-				return r.rules[i]
+		for i := range r.spec.rules {
+			if r.spec.job.Groups[i].Name == group {
+				return r.spec.rules[i]
 			}
 		}
 	}
@@ -459,7 +463,7 @@ func (r *Record) rulesOf(group string) groupRules {
 
 // HasGroup reports whether the job has the named group.
 func (r *Record) HasGroup(name string) bool {
-	return r != nil && slices.ContainsFunc(r.place.Groups, func(g place.Group) bool { return g.Name == name })
+	return r != nil && slices.ContainsFunc(r.spec.job.Groups, func(g place.Group) bool { return g.Name == name })
 }
 
 // obsolete reports whether a slot's version is older than the latest change of its group's work.

@@ -47,7 +47,7 @@ func TestFullRecordEqualsTheStoredRecord(t *testing.T) {
 	}
 	var specs submits.Cache[Spec]
 	for _, value := range [][]byte{stored.stored(), stored.stored(), earlier} {
-		if got, err := loadRecord(store.KV{Value: value}, &specs); err != nil || !reflect.DeepEqual(got.place, stored.place) || !bytes.Equal(got.stored(), stored.stored()) || !proto.Equal(got.Full(), want) {
+		if got, err := loadRecord(store.KV{Value: value}, &specs); err != nil || !reflect.DeepEqual(got.ToPlace(1), stored.ToPlace(1)) || !bytes.Equal(got.stored(), stored.stored()) || !proto.Equal(got.Full(), want) {
 			t.Errorf("loaded %+v, %v; want %+v", got, err, stored)
 		}
 	}
@@ -77,13 +77,13 @@ func TestLoadedJobsShareASpec(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := loadRecord(store.KV{Key: "k", Value: rec.stored()}, &specs)
-		if err != nil || got.place.Name != name || got.Version() != int64(i+1) || got.Spec().GetName() != name {
+		if err != nil || got.ToPlace(1).Name != name || got.Version() != int64(i+1) || got.Spec().GetName() != name {
 			t.Fatalf("%s: %+v, %v", name, got, err)
 		}
-		if groups != nil && (&groups[0] != &got.place.Groups[0] || &rest[0] != &got.rest[0]) {
+		if groups != nil && (&groups[0] != &got.spec.job.Groups[0] || &rest[0] != &got.rest[0]) {
 			t.Error("the groups, or the encoded specs, are not shared")
 		}
-		groups, rest = got.place.Groups, got.rest
+		groups, rest = got.spec.job.Groups, got.rest
 		for n := range rec.stored() {
 			_, _ = loadRecord(store.KV{Key: "k", Value: rec.stored()[:n]}, &specs) // does not panic
 		}

@@ -333,10 +333,10 @@ func TakeTemplates(st *State) JobSet {
 }
 
 // Template reports whether the job begins runs, which are jobs of their own, and has no instances itself.
-func (r *Record) Template() bool { return r != nil && r.template }
+func (r *Record) Template() bool { return r != nil && r.spec.template }
 
 // Scheduled reports whether the job has a schedule.
-func (r *Record) Scheduled() bool { return r != nil && r.scheduled }
+func (r *Record) Scheduled() bool { return r != nil && r.spec.scheduled }
 
 // IsStep reports whether a job is that of a step of a workflow, by its name.
 func IsStep(k JobKey) bool {

@@ -20,14 +20,17 @@ func TestMemoryOfALiveJob(t *testing.T) {
 	const jobs, regions, most = 10_000, 50, 2_450
 	mem := store.NewMemory()
 	c := mem.Client()
+	putValue := func(key string, value []byte) {
+		if _, err := c.Txn(t.Context(), nil, []store.Op{store.Put(key, value)}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	put := func(key string, m proto.Message) {
 		value, err := Encode(m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Txn(t.Context(), nil, []store.Op{store.Put(key, value)}); err != nil {
-			t.Fatal(err)
-		}
+		putValue(key, value)
 	}
 	region := func(i int) string { return fmt.Sprintf("region-%02d", i%regions) }
 	for i := range regions {
@@ -46,7 +49,11 @@ func TestMemoryOfALiveJob(t *testing.T) {
 				Selector: &nusav1.RegionSelector{Name: region(i)}, MaxRtt: durationpb.New(60 * time.Millisecond), Required: i%2 == 0,
 			}}}
 		}
-		put(JobKey{"default", name}.recordKey(), &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1, Submitted: timestamppb.New(time.Unix(int64(i), 0))}})
+		rec, err := NewRecord(&nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1, Submitted: timestamppb.New(time.Unix(int64(i), 0))}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		putValue(JobKey{"default", name}.recordKey(), rec.stored())
 		for at := range n {
 			put(fmt.Sprintf("%sdefault/%s/web/%d", slotPrefix, name, at), &nusav1.Slot{
 				Namespace: "default", Job: name, Group: "web", From: int32(at), To: int32(at + 1), Region: region(i + at),

@@ -46,7 +46,8 @@ func (j *Job) stable() *place.Job {
 	if h == nil || j.Record == nil || h.Run(0) != j.Record.Run(j.Revision) || h.Version() == j.Record.Version() {
 		return nil
 	}
-	return &h.place
+	out := h.ToPlace(0)
+	return &out
 }
 
 // Rollout returns the facts about the present version's rollout. A version that runs nothing, or
@@ -368,7 +369,7 @@ func failedIn(sum *nusav1.JobSummary) (n int32) {
 // changes the work of groups and has not reached all instances, or some group has `parallel`. The lock is
 // held.
 func (j *Job) Reported(rec *Record) (out []place.Summary) {
-	rolling := slices.ContainsFunc(rec.place.Groups, func(g place.Group) bool { return g.Parallel > 0 })
+	rolling := slices.ContainsFunc(rec.spec.job.Groups, func(g place.Group) bool { return g.Parallel > 0 })
 	for s := range j.Slots.All() {
 		rolling = rolling || rec.obsolete(s.JobVersion, s.Group)
 	}

@@ -281,7 +281,7 @@ func (t *Tx) batchEnd(k JobKey) nusav1.JobState {
 	}
 	_, revision := t.State.JobRecord(k)
 	left, failed := int32(0), false
-	for _, g := range rec.place.Groups {
+	for _, g := range rec.spec.job.Groups {
 		left += int32(g.Count)
 	}
 	some := left > 0

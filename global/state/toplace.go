@@ -51,7 +51,7 @@ func specToPlace(spec *nusav1.JobSpec) place.Job {
 
 // AddRefusals adds to a job which regions refuse the config of its tasks. The lock is held.
 func AddRefusals(st *State, rec *Record, j *place.Job) {
-	if rec == nil || !slices.ContainsFunc(rec.rules, func(r groupRules) bool { return len(r.plugins) > 0 }) {
+	if rec == nil || !slices.ContainsFunc(rec.spec.rules, func(r groupRules) bool { return len(r.plugins) > 0 }) {
 		return
 	}
 	j.Groups = slices.Clone(j.Groups)
@@ -459,7 +459,7 @@ func resourcesToPlace(r *nusav1.Resources) place.Resources {
 
 // ToPlace returns the job with its slots, in the form that package place takes. The lock is held.
 func (j *Job) ToPlace(see Sight) place.Job {
-	out := *j.Place()
+	out := j.Alone()
 	if see.st != nil {
 		AddRefusals(see.st, j.Record, &out)
 	}

@@ -149,8 +149,8 @@ func (t *Tx) checkSize() error {
 // get, but for at most a quarter of a transaction, because other jobs need some, too.
 func (t *Tx) submitFresh(k JobKey, rec *Record) {
 	slots := 0
-	for i := range rec.place.Groups {
-		g := &rec.place.Groups[i]
+	for i := range rec.spec.job.Groups {
+		g := &rec.spec.job.Groups[i]
 		most := max(1, min(g.Count, len(t.State.Regions)))
 		if g.Regions.SpreadMax > 0 {
 			most = min(most, g.Regions.SpreadMax)

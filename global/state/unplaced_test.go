@@ -28,7 +28,7 @@ func TestRemovedGroupsStopWaiting(t *testing.T) {
 // instances are released, the latest answer for each index counts, and the list is bounded.
 func TestReleasedInstancesComeFirst(t *testing.T) {
 	now := time.Duration(0)
-	j := &Job{Record: &Record{place: place.Job{Groups: []place.Group{{Name: "web"}, {Name: "db"}}}}}
+	j := &Job{Record: &Record{spec: &Spec{job: place.Job{Groups: []place.Group{{Name: "web"}, {Name: "db"}}}}}}
 	says := func(from string, state region.SlotState, a, b int) {
 		j.RecordReleased(from, region.Answer{Namespace: "default", Job: "api", Group: "web", From: a, To: b, State: state}, 0, now)
 	}
