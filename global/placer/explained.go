@@ -86,4 +86,5 @@ func (e *explanations) drop(st *state.State, k state.JobKey) {
 		d := &j.Decisions[i]
 		d.Regions, d.Full = nil, false
 	}
+	j.Decisions.Trim()
 }

@@ -111,8 +111,12 @@ type Decision struct {
 	Full bool
 }
 
-// Decisions has at most one decision for each group.
+// Decisions has at most one decision for each group. It lacks those that say nothing: they placed every
+// instance, and have no verdicts about regions.
 type Decisions []Decision
+
+// says reports whether a decision says anything that the slots do not say.
+func (d *Decision) says() bool { return d.Full || d.Unplaced > 0 || len(d.Pending) > 0 }
 
 // Of returns the decision about a group, or the zero decision if there is none.
 func (d Decisions) Of(group string) Decision {
@@ -129,10 +133,21 @@ func (d *Decisions) Put(next Decision) {
 	for i := range *d {
 		if (*d)[i].Group == next.Group {
 			(*d)[i] = next
+			d.Trim()
 			return
 		}
 	}
-	*d = append(*d, next)
+	if next.says() {
+		*d = append(*d, next)
+	}
+}
+
+// Trim removes the decisions that say nothing.
+func (d *Decisions) Trim() {
+	*d = slices.DeleteFunc(*d, func(x Decision) bool { return !x.says() })
+	if len(*d) == 0 {
+		*d = nil
+	}
 }
 
 // noJob stands for a job without a record.
@@ -378,6 +393,7 @@ func (j *Job) keepDecisions(rec *Record) {
 	for i := range j.Decisions {
 		j.Decisions[i].Pending = nil
 	}
+	j.Decisions.Trim()
 }
 
 // needsPlacer reports whether a slot differs from what the job's present version needs.
