@@ -2,6 +2,7 @@ package place
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 
@@ -315,7 +316,9 @@ type Charges struct{ charges charges }
 // empty account.
 type Account struct {
 	entries map[string]entry
-	sum     charges
+	// most is the greatest number of entries since the memory of entries was allocated.
+	most int
+	sum  charges
 	// shared: a plan may read sum, so sum must be copied before it changes.
 	shared  bool
 	changes uint64
@@ -339,6 +342,7 @@ func (a *Account) Put(r *Region, c Charge) {
 	}
 	n := c.size(r)
 	a.entries[c.Key] = entry{c, n}
+	a.most = max(a.most, len(a.entries))
 	a.change().add(r, *c.Ask, c.Hash, n)
 }
 
@@ -362,6 +366,11 @@ func (a *Account) Reported(r *Region) {
 		e.n = e.size(r)
 		a.entries[key] = e
 		a.sum.add(r, *e.Ask, e.Hash, e.n)
+	}
+	if a.most > 4*len(a.entries) { // a map never gets smaller
+		few := make(map[string]entry, len(a.entries)) // maps.Clone keeps the size
+		maps.Copy(few, a.entries)
+		a.entries, a.most = few, len(few)
 	}
 }
 

@@ -169,6 +169,7 @@ func (p *Placer) Tick() {
 	p.st.Lock()
 	defer p.st.Unlock()
 	now := p.st.Clock()
+	state.TrimSets(p.st)
 	if p.st.ProbeDemandStale && now-p.demandAt >= p.DemandInterval {
 		p.demandAt = now
 		p.updateProbeDemand()

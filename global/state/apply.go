@@ -25,7 +25,7 @@ func (st *State) apply(key string, msg any, revision int64) {
 			st.Sessions.Terms = beginningsOf(rec)
 		}
 	case strings.HasPrefix(key, jobPrefix):
-		st.applyJob(jobOfKey(key, jobPrefix), recordOfMessage(msg), revision)
+		st.applyJob(key[len(jobPrefix):], recordOfMessage(msg), revision)
 	case strings.HasPrefix(key, slotPrefix):
 		slot, _ := msg.(*nusav1.Slot)
 		st.applySlot(key[len(slotPrefix):], slot, revision)
@@ -94,7 +94,9 @@ func (st *State) jobForRecord(k JobKey, put bool) *Job {
 	return st.Jobs[k]
 }
 
-func (st *State) applyJob(k JobKey, rec *Record, revision int64) {
+// applyJob changes a job. path is JobKey.String().
+func (st *State) applyJob(path string, rec *Record, revision int64) {
+	k := jobOfKey(path, "")
 	j := st.job(k)
 	j.Changes++
 	st.SlotsChanged(j)
@@ -117,7 +119,8 @@ func (st *State) applyJob(k JobKey, rec *Record, revision int64) {
 		st.Openings++ // another version may leave room that the earlier one waited for or held
 	}
 	if j.Record == nil && rec != nil {
-		st.Names.Add(k.String())
+		j.path = path
+		st.Names.Add(path)
 	} else if rec == nil {
 		st.Names.Removed()
 	}

@@ -461,7 +461,7 @@ func (c *Committer) write(ctx context.Context, b *batch) (int64, error) {
 	for _, ch := range t.changes {
 		switch {
 		case ch.job != nil:
-			c.st.applyJob(jobOfKey(ch.key, jobPrefix), ch.job, revision)
+			c.st.applyJob(ch.key[len(jobPrefix):], ch.job, revision)
 		case ch.slot != nil:
 			slot := storedSlot(ch.slot, revision)
 			c.st.putSlot(ch.key[len(slotPrefix):], &slot, revision)

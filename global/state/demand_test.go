@@ -43,9 +43,9 @@ func (st *changingState) change(d *rand.Rand) {
 	name := fmt.Sprintf("region%d", d.IntN(3))
 	switch d.IntN(9) {
 	case 0: // a version, stopped or not
-		st.applyJob(k, recordOfMessage(randomRecord(d, k)), st.next())
+		st.applyJob(k.String(), recordOfMessage(randomRecord(d, k)), st.next())
 	case 1:
-		st.applyJob(k, nil, st.next())
+		st.applyJob(k.String(), nil, st.next())
 	case 2, 3, 4: // a slot of its own indices, as the placer and the regions write them
 		from := d.IntN(6)
 		s := region.Slot{Namespace: k.Namespace, Job: k.Name, Group: [2]string{"api", "web"}[d.IntN(2)], From: from, To: from + 1, Region: name,
@@ -143,19 +143,19 @@ func TestSubscribedAsksStayKnown(t *testing.T) {
 		Namespace: k.Namespace, Name: k.Name, Type: nusav1.JobType_JOB_TYPE_SERVICE,
 		Groups: map[string]*nusav1.Group{"web": {Count: proto.Int32(1), Tasks: map[string]*nusav1.Task{"t": {Driver: "process", Resources: &nusav1.Resources{CpuMilli: 500}}}}},
 	}}}
-	st.applyJob(k, recordOfMessage(record), st.next())
+	st.applyJob(k.String(), recordOfMessage(record), st.next())
 	if d := &st.Demand; !d.Subscribe() || len(d.Subscribed()) != 1 {
 		t.Fatalf("chosen: %v", d.Subscribed())
 	}
-	st.applyJob(k, nil, st.next())
+	st.applyJob(k.String(), nil, st.next())
 	if chosen, sent := st.Demand.Subscribed(), st.Demand.Asks(st.Demand.Subscribed()); len(sent) != len(chosen) || len(st.Demand.Subscriptions().GetAsks()) != len(chosen) {
 		t.Errorf("a session gets %d asks of %d and believes that its region has all", len(sent), len(chosen))
 	}
-	st.applyJob(k, recordOfMessage(record), st.next())
+	st.applyJob(k.String(), recordOfMessage(record), st.next())
 	if st.Demand.Subscribe() {
 		t.Error("the choice has changed")
 	}
-	st.applyJob(k, nil, st.next())
+	st.applyJob(k.String(), nil, st.next())
 	if d := &st.Demand; !d.Subscribe() || len(d.Subscribed()) != 0 || len(d.Subscriptions().GetAsks()) != 0 {
 		t.Errorf("chosen without jobs: %v", d.Subscribed())
 	}

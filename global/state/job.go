@@ -21,6 +21,8 @@ import (
 // Job is a job with its slots and the regions' reports about it. The state's lock guards it.
 type Job struct {
 	Key JobKey
+	// path is Key.String() of a job with a record. It shares its memory with Key.
+	path string
 	// Record is nil when the job is removed and only slots of it remain.
 	Record   *Record
 	Revision int64

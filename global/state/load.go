@@ -320,7 +320,7 @@ func (st *State) restoreCheckpoint(r *Region) {
 	complete := int(r.checkpoint[0].GetChunks()) == len(r.checkpoint)
 	for _, c := range r.checkpoint {
 		for _, sum := range c.GetSummaries() {
-			r.SummaryKeys[SummaryKey(r.Name, sum)] = struct{}{}
+			NoteSummary(st, r, SummaryKey(r.Name, sum), sum)
 			st.ApplySummary(r, sum)
 		}
 		if c.GetReport() != nil {
@@ -333,6 +333,16 @@ func (st *State) restoreCheckpoint(r *Region) {
 		r.SummariesAt = link.Position{Epoch: p.GetEpoch(), Sequence: p.GetSequence()}
 	}
 	r.checkpoint = nil
+}
+
+// TrimSets returns the memory of sets that were large, for example while the records were loaded: a map
+// never gets smaller. The lock is held.
+func TrimSets(st *State) {
+	for _, set := range []*JobSet{&st.Pending, &st.Fresh, &st.Ended, &st.Rollouts} {
+		if len(*set) == 0 {
+			*set = JobSet{}
+		}
+	}
 }
 
 // record is a stored record. value is the record in the form that State.apply takes.

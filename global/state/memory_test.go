@@ -17,7 +17,7 @@ import (
 // TestMemoryOfALiveJob limits the memory of a job that runs in one region, or for each sixth job in
 // three.
 func TestMemoryOfALiveJob(t *testing.T) {
-	const jobs, regions, most = 10_000, 50, 2_450
+	const jobs, regions, most = 10_000, 50, 1_600
 	mem := store.NewMemory()
 	c := mem.Client()
 	putValue := func(key string, value []byte) {
@@ -90,11 +90,13 @@ func TestMemoryOfALiveJob(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := st.Regions[region(int(b[0]))]
-		r.SummaryKeys[SummaryKey(r.Name, sum)] = struct{}{}
+		NoteSummary(st, r, SummaryKey(r.Name, sum), sum)
 		st.ApplySummary(r, sum)
 	}
 	clear(st.Pending)
+	clear(st.Fresh)
 	clear(st.Rollouts)
+	TrimSets(st)
 	each := (heap() - before) / jobs
 	t.Logf("%d bytes a job", each)
 	if each > most {

@@ -56,7 +56,7 @@ func TestChangeRepeatsDoneSlots(t *testing.T) {
 			t.Fatal(err)
 		}
 		rec, _ := tx.Job(k)
-		st.applyJob(k, rec, revision)
+		st.applyJob(k.String(), rec, revision)
 	}
 	updates := func() map[string]int {
 		out := map[string]int{}

@@ -26,6 +26,14 @@ func SummaryKey(region string, s *nusav1.JobSummary) string {
 	return key
 }
 
+// NoteSummary notes that a region has a summary with the given SummaryKey. The lock is held.
+func NoteSummary(st *State, r *Region, key string, sum *nusav1.JobSummary) {
+	if j := st.Jobs[JobKey{sum.GetNamespace(), sum.GetJob()}]; j != nil && j.path == key {
+		key = j.path // one string for all regions takes less memory
+	}
+	r.SummaryKeys[key] = struct{}{}
+}
+
 // ApplySummary stores a region's summary of a job, unless a newer one is known. It reports whether
 // the disconnected instances differ from those in the previous summary. The lock is held.
 func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary) (disconnectedChanged bool) {

@@ -40,7 +40,7 @@ func TestJobsThatBeginRuns(t *testing.T) {
 		revision++
 		for _, ch := range tx.changes {
 			if ch.job != nil {
-				st.applyJob(jobOfKey(ch.key, jobPrefix), ch.job, revision)
+				st.applyJob(ch.key[len(jobPrefix):], ch.job, revision)
 			}
 		}
 	}
@@ -63,7 +63,7 @@ func TestJobsThatBeginRuns(t *testing.T) {
 	if s := j.Status(st.Sight()); len(s.GetGroups()) != 0 || s.GetState() != nusav1.JobState_JOB_STATE_RUNNING || s.GetMessage() != "next run soon" {
 		t.Errorf("status: %v", s)
 	}
-	st.applyJob(j.Key, nil, revision+1)
+	st.applyJob(j.Key.String(), nil, revision+1)
 	if got := taken(); got != "nightly" || len(st.Templates.Lines) != 0 {
 		t.Errorf("after the removal: %q changed, %d left", got, len(st.Templates.Lines))
 	}

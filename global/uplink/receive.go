@@ -442,7 +442,7 @@ func (s *Server) applySummaries(c *session, in *nusav1.JobSummaries) error {
 	}
 	disconnected := false
 	for _, item := range change.Upserts {
-		r.SummaryKeys[item.Key] = struct{}{}
+		state.NoteSummary(st, r, item.Key, item.Value)
 		disconnected = st.ApplySummary(r, item.Value) || disconnected
 	}
 	for _, key := range change.Removed {

@@ -11,8 +11,9 @@ import (
 // connection.
 type Cursor[V any] struct {
 	o *Outbox[V]
-	// order is the order of the last change that was sent.
+	// order is the order of the last change that was sent, and near is the node of that change.
 	order uint64
+	near  int32
 	// sequence is the sequence of the last position that was returned.
 	sequence uint64
 
@@ -44,13 +45,9 @@ func (o *Outbox[V]) Cursor(from Position) *Cursor[V] {
 
 // begin starts a full set.
 func (c *Cursor[V]) begin() {
-	c.full, c.rest = true, make([]string, 0, c.o.live)
+	c.full = true
 	c.started, c.startedSequence = c.o.order, c.o.last
-	for _, ch := range c.o.log {
-		if e := c.o.state[ch.key]; e.order == ch.order && !e.removed {
-			c.rest = append(c.rest, ch.key)
-		}
-	}
+	c.rest = c.o.Keys()
 }
 
 // Full reports whether the next batch is part of a full set.
@@ -104,37 +101,33 @@ func (c *Cursor[V]) nextFull(limit batchLimit[V]) Batch[V] {
 
 func (c *Cursor[V]) nextDelta(limit batchLimit[V]) (Batch[V], bool) {
 	var b Batch[V]
-	log := c.o.log[c.o.after(c.order):]
-	i := 0
-	for ; i < len(log); i++ {
-		e := c.o.state[log[i].key]
-		if e.order != log[i].order {
-			continue
-		}
-		if e.removed {
+	i := c.o.after(c.order, c.near)
+	for ; i != 0; i = c.o.nodes[i].next {
+		n := &c.o.nodes[i]
+		if n.removed {
 			if !limit.fits(nil) {
 				break
 			}
-			b.Removed = append(b.Removed, log[i].key)
+			b.Removed = append(b.Removed, n.key)
 		} else {
-			item := Item[V]{Key: log[i].key, Value: e.value}
+			item := Item[V]{Key: n.key, Value: n.value}
 			if !limit.fits(&item) {
 				break
 			}
 			b.Items = append(b.Items, item)
 		}
-		c.order = log[i].order
+		c.order, c.near = n.order, i
 	}
 	if len(b.Items)+len(b.Removed) == 0 {
 		return b, false
 	}
-	if i == len(log) {
+	if i == 0 {
 		c.sequence = c.o.last
 	} else {
 		// The next change may have the same sequence as the last change that was sent.
 		// Then the batch does not have all changes of that sequence, so its position must
 		// be lower.
-		c.sequence = max(c.sequence, log[i].sequence-1)
+		c.sequence = max(c.sequence, c.o.nodes[i].sequence-1)
 	}
 	b.Position = Position{Epoch: c.o.epoch, Sequence: c.sequence}
 	return b, true

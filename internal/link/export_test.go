@@ -1,4 +1,4 @@
 package link
 
-// Remembered returns how many changes the outbox holds in memory.
-func Remembered[V any](o *Outbox[V]) int { return len(o.log) + len(o.state) - o.live }
+// Remembered returns how many keys the outbox has memory for.
+func Remembered[V any](o *Outbox[V]) int { return len(o.nodes) }

@@ -1,6 +1,6 @@
 package link
 
-import "slices"
+import "hash/maphash"
 
 // Position is a point in a stream of changes. The zero value is the beginning: a receiver
 // that resumes from there gets the full set.
@@ -41,35 +41,38 @@ type Outbox[V any] struct {
 	epoch         string
 	maxTombstones int
 
-	state map[string]entry[V]
-	live  int
-	// log lists the keys in the order of their changes. An element with another order than
-	// state[key] is outdated and is skipped. The log is rebuilt when most of it is
-	// outdated.
-	log   []change
-	order uint64 // the number of the latest change, which counts all changes
-	last  uint64 // the sequence of the latest change, a number from the caller
+	// nodes[0] is the beginning and the end of a ring, which has the keys in the order of their
+	// latest changes. With a map and a log instead, a key takes half as much again. free is the
+	// first node that is not in use, and unused the number of such nodes.
+	nodes        []node[V]
+	free, unused int32
+	live         int
+	tombstones   int
+	// buckets has the first node of each chain of nodes whose keys have like hashes.
+	buckets []int32
+	seed    maphash.Seed
+	order   uint64 // the number of the latest change, which counts all changes
+	last    uint64 // the sequence of the latest change, a number from the caller
 	// floor is the sequence, and floorOrder the order, of the latest removal that was
 	// forgotten. No receiver can resume from an earlier position.
 	floor, floorOrder uint64
 }
 
-type entry[V any] struct {
-	order   uint64
-	removed bool
-	value   V
-}
-
-type change struct {
+// node is a key that the outbox has, or had. A node with order 0 is not in use.
+type node[V any] struct {
 	order, sequence uint64
 	key             string
+	value           V
+	removed         bool
+	// prev and next are the neighbours in the ring, and chain is the next node in the bucket.
+	prev, next, chain int32
 }
 
 // NewOutbox returns an empty set whose positions have the given epoch. The set remembers
 // at most maxTombstones removals (at least 1). A receiver that missed a forgotten removal
 // gets the full set.
 func NewOutbox[V any](epoch string, maxTombstones int) *Outbox[V] {
-	return &Outbox[V]{epoch: epoch, maxTombstones: max(1, maxTombstones), state: map[string]entry[V]{}}
+	return &Outbox[V]{epoch: epoch, maxTombstones: max(1, maxTombstones), nodes: make([]node[V], 1), buckets: make([]int32, leastBuckets), seed: maphash.MakeSeed()}
 }
 
 // Put sets the value of a key. The change gets the next sequence.
@@ -84,20 +87,31 @@ func (o *Outbox[V]) Delete(key string) { o.DeleteAt(o.last+1, key) }
 // earlier change has a greater sequence, this change gets the same sequence as the earlier
 // one.
 func (o *Outbox[V]) PutAt(sequence uint64, key string, v V) {
-	if old, held := o.state[key]; !held || old.removed {
+	i := o.find(key)
+	switch {
+	case i == 0:
+		i = o.insert(key)
 		o.live++
+	case o.nodes[i].removed:
+		o.live++
+		o.tombstones--
 	}
-	o.append(sequence, key, entry[V]{value: v})
+	o.change(i, sequence, v, false)
 }
 
 // DeleteAt is Delete with a sequence that the caller chooses, as in PutAt.
 func (o *Outbox[V]) DeleteAt(sequence uint64, key string) {
-	old, held := o.state[key]
-	if !held || old.removed {
+	i := o.find(key)
+	if i == 0 || o.nodes[i].removed {
 		return
 	}
 	o.live--
-	o.append(sequence, key, entry[V]{removed: true})
+	o.tombstones++
+	var none V
+	o.change(i, sequence, none, true)
+	if o.tombstones > o.maxTombstones {
+		o.forget(o.tombstones - o.maxTombstones/2)
+	}
 }
 
 // ForgetUpTo records that the outbox may not know all removals up to a sequence, for
@@ -111,16 +125,16 @@ func (o *Outbox[V]) ForgetUpTo(sequence uint64) {
 
 // Get returns the value of a key; false if the set does not have the key.
 func (o *Outbox[V]) Get(key string) (V, bool) {
-	e, held := o.state[key]
-	return e.value, held && !e.removed
+	n := &o.nodes[o.find(key)]
+	return n.value, n.order > 0 && !n.removed
 }
 
-// Keys returns the keys of the set in no order.
+// Keys returns the keys of the set in the order of their last changes.
 func (o *Outbox[V]) Keys() []string {
 	out := make([]string, 0, o.live)
-	for key, e := range o.state {
-		if !e.removed {
-			out = append(out, key)
+	for i := o.nodes[0].next; i != 0; i = o.nodes[i].next {
+		if !o.nodes[i].removed {
+			out = append(out, o.nodes[i].key)
 		}
 	}
 	return out
@@ -133,54 +147,127 @@ func (o *Outbox[V]) Len() int { return o.live }
 // position has the whole set.
 func (o *Outbox[V]) Position() Position { return Position{Epoch: o.epoch, Sequence: o.last} }
 
-func (o *Outbox[V]) append(sequence uint64, key string, e entry[V]) {
+// leastBuckets is the number of buckets of a small outbox. It is a power of two, as every number of
+// buckets.
+const leastBuckets = 8
+
+func (o *Outbox[V]) bucket(key string) *int32 {
+	return &o.buckets[maphash.String(o.seed, key)&uint64(len(o.buckets)-1)]
+}
+
+// find returns the node of a key; 0: there is none.
+func (o *Outbox[V]) find(key string) int32 {
+	i := *o.bucket(key)
+	for i != 0 && o.nodes[i].key != key {
+		i = o.nodes[i].chain
+	}
+	return i
+}
+
+// insert adds a node for a key that has none. The caller calls change next, which puts the node into
+// the ring.
+func (o *Outbox[V]) insert(key string) int32 {
+	if len(o.nodes) >= len(o.buckets) {
+		o.rehash(2 * len(o.buckets))
+	}
+	i := o.free
+	if i != 0 {
+		o.free, o.unused = o.nodes[i].chain, o.unused-1
+	} else {
+		i = int32(len(o.nodes))
+		o.nodes = append(o.nodes, node[V]{})
+	}
+	first := o.bucket(key)
+	o.nodes[i] = node[V]{key: key, chain: *first, prev: i, next: i}
+	*first = i
+	return i
+}
+
+// rehash divides the nodes among another number of buckets.
+func (o *Outbox[V]) rehash(buckets int) {
+	o.buckets = make([]int32, buckets)
+	for i := int32(1); i < int32(len(o.nodes)); i++ {
+		if n := &o.nodes[i]; n.order > 0 {
+			first := o.bucket(n.key)
+			n.chain, *first = *first, i
+		}
+	}
+}
+
+// unlink takes a node out of the ring.
+func (o *Outbox[V]) unlink(i int32) {
+	prev, next := o.nodes[i].prev, o.nodes[i].next
+	o.nodes[prev].next, o.nodes[next].prev = next, prev
+}
+
+// change gives a node a new value, and makes it the last one in the ring.
+func (o *Outbox[V]) change(i int32, sequence uint64, v V, removed bool) {
 	o.order++
 	o.last = max(o.last, sequence)
-	e.order = o.order
-	o.state[key] = e
-	o.log = append(o.log, change{order: o.order, sequence: o.last, key: key})
-	// Up to half of the log may be outdated, so that its rebuilding costs O(1) per change.
-	if tombstones := len(o.state) - o.live; tombstones > o.maxTombstones || len(o.log) > 2*len(o.state)+16 {
-		o.compact()
-	}
+	o.unlink(i)
+	n, end := &o.nodes[i], &o.nodes[0]
+	n.order, n.sequence, n.value, n.removed = o.order, o.last, v, removed
+	n.prev, n.next = end.prev, 0
+	o.nodes[end.prev].next, end.prev = i, i
 }
 
-// compact drops the outdated elements of the log. If there are too many removals, it also
-// forgets the older half of them.
-func (o *Outbox[V]) compact() {
-	drop := 0
-	if tombstones := len(o.state) - o.live; tombstones > o.maxTombstones {
-		drop = tombstones - o.maxTombstones/2
-	}
-	alive := o.log[:0]
-	for _, c := range o.log {
-		e := o.state[c.key]
-		switch {
-		case e.order != c.order:
-		case e.removed && drop > 0:
+// forget drops the oldest removals, so many of them.
+func (o *Outbox[V]) forget(drop int) {
+	for i := o.nodes[0].next; i != 0 && drop > 0; {
+		n, next := &o.nodes[i], o.nodes[i].next
+		if n.removed {
+			o.floor, o.floorOrder = max(o.floor, n.sequence), max(o.floorOrder, n.order)
+			o.drop(i)
 			drop--
-			delete(o.state, c.key)
-			o.floor, o.floorOrder = max(o.floor, c.sequence), max(o.floorOrder, c.order)
-		default:
-			alive = append(alive, c)
 		}
+		i = next
 	}
-	clear(o.log[len(alive):])
-	o.log = alive
+	if int(o.unused) > len(o.nodes)/2 {
+		o.shrink()
+	}
 }
 
-// after returns the index in the log of the first change later than order.
-func (o *Outbox[V]) after(order uint64) int {
-	i, _ := slices.BinarySearchFunc(o.log, order+1, func(c change, order uint64) int {
-		switch {
-		case c.order < order:
-			return -1
-		case c.order > order:
-			return 1
-		}
-		return 0
-	})
-	return i
+// drop frees the node of a removal.
+func (o *Outbox[V]) drop(i int32) {
+	at := o.bucket(o.nodes[i].key)
+	for *at != i {
+		at = &o.nodes[*at].chain
+	}
+	*at = o.nodes[i].chain
+	o.unlink(i)
+	o.nodes[i] = node[V]{chain: o.free}
+	o.free, o.unused, o.tombstones = i, o.unused+1, o.tombstones-1
+}
+
+// shrink moves the nodes in use to the beginning of a smaller list, in the order of the ring.
+func (o *Outbox[V]) shrink() {
+	old := o.nodes
+	o.nodes = append(make([]node[V], 0, len(old)-int(o.unused)), node[V]{})
+	for i := old[0].next; i != 0; i = old[i].next {
+		n, at := old[i], int32(len(o.nodes))
+		n.prev, n.next = at-1, 0
+		o.nodes = append(o.nodes, n)
+		o.nodes[at-1].next, o.nodes[0].prev = at, at
+	}
+	o.free, o.unused = 0, 0
+	buckets := leastBuckets
+	for buckets < len(o.nodes) {
+		buckets *= 2
+	}
+	o.rehash(buckets)
+}
+
+// after returns the first node whose change is later than order; 0: there is none. near is the node
+// of that change, if it is still the one.
+func (o *Outbox[V]) after(order uint64, near int32) int32 {
+	if near > 0 && int(near) < len(o.nodes) && o.nodes[near].order == order {
+		return o.nodes[near].next
+	}
+	i := o.nodes[0].prev
+	for i != 0 && o.nodes[i].order > order {
+		i = o.nodes[i].prev
+	}
+	return o.nodes[i].next
 }
 
 // orderAt returns the order of the latest change whose sequence is not greater than
@@ -189,14 +276,9 @@ func (o *Outbox[V]) orderAt(sequence uint64) uint64 {
 	if sequence >= o.last {
 		return o.order
 	}
-	i, _ := slices.BinarySearchFunc(o.log, sequence+1, func(c change, sequence uint64) int {
-		if c.sequence < sequence {
-			return -1
-		}
-		return 1
-	})
-	if i == 0 {
-		return 0
+	i := o.nodes[0].prev
+	for i != 0 && o.nodes[i].sequence > sequence {
+		i = o.nodes[i].prev
 	}
-	return o.log[i-1].order
+	return o.nodes[i].order
 }
