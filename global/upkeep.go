@@ -13,6 +13,10 @@ import (
 // the same for a store that the server reaches over the network.
 const usageEvery, sharedUsageEvery = time.Second, 5 * time.Second
 
+// pagesEvery is how often the pages of the embedded store leave the process. That takes some
+// milliseconds.
+const pagesEvery = 15 * time.Second
+
 // keepStore measures how full the store is, and makes space in it, until ctx ends. It does not
 // depend on leadership, because no server is elected while the store is full.
 func (s *server) keepStore(ctx context.Context) error {
@@ -27,7 +31,14 @@ func (s *server) keepStore(ctx context.Context) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	var upkeep store.Upkeep
+	released := s.cfg.Clock()
 	for {
+		if now := s.cfg.Clock(); bounded.Embedded() && now-released >= pagesEvery {
+			released = now
+			if err := store.ReleasePages(s.store); err != nil {
+				s.log.Debug("cannot release the pages of the store", "error", err)
+			}
+		}
 		if use, ok := s.measure(ctx); ok {
 			upkeep = s.makeRoom(ctx, bounded, upkeep, use)
 		}

@@ -8,6 +8,8 @@
 //	list.go             lists of etcd's keys
 //	usage.go            how full etcd is, and how space is made in it
 //	upkeep.go           when space is made
+//	pages_linux.go      the pages of the embedded database leave the process
+//	pages_other.go      nothing, on other systems
 //	surplus.go          how a restored snapshot is noticed
 //	revisions.go        revisions that keep growing after a restore from an old copy
 //	etcd_election.go    the election on etcd

@@ -20,6 +20,10 @@ const (
 	// collectEvery is the interval of collections that costs little. A program that
 	// allocates less than the budget in that time gets less memory than the budget.
 	collectEvery = 10 * time.Second
+	// releaseEvery is the least time between two releases of memory at rest. leastRelease bytes must be
+	// unused then, and an eighth of what lives in the heap.
+	releaseEvery = 20 * time.Second
+	leastRelease = 16 << 20
 	// busyRate is the number of bytes that a busy program allocates in a second, both in the latest
 	// step and as the mean of meanSteps steps. restAfter is how long a program must not be busy
 	// until it is at rest.
@@ -50,7 +54,9 @@ func PaceCollector(budget uint64) (stop func()) {
 }
 
 func paceCollector(ctx context.Context, budget uint64) {
-	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
+	sample := []metrics.Sample{
+		{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
+	}
 	tick := time.NewTicker(paceInterval)
 	defer tick.Stop()
 	p := pacer{budget: budget}
@@ -60,7 +66,8 @@ func paceCollector(ctx context.Context, budget uint64) {
 		metrics.Read(sample)
 		live, allocated := sample[0].Value.Uint64(), sample[1].Value.Uint64()
 		if atTick {
-			percent, release = p.step(live, allocated)
+			held := sample[2].Value.Uint64() + sample[3].Value.Uint64()
+			percent, release = p.step(live, allocated, held)
 		} else {
 			percent, release = p.collected(live, allocated, time.Since(since)), false
 			collected, since = nextCollection(), time.Now()
@@ -105,15 +112,16 @@ type pacer struct {
 	// latest is the value in allocated of the latest step.
 	latest uint64
 	// quiet is the number of steps since the program was busy. rested: the program has
-	// returned its memory since then.
-	quiet  int
-	rested bool
+	// returned its memory since then, released steps ago.
+	quiet    int
+	rested   bool
+	released int
 }
 
-// step is called in each paceInterval with the bytes that live in the heap, and with all
-// bytes allocated so far. It returns GOGC, and whether unused memory must return to the
-// kernel now.
-func (p *pacer) step(live, allocated uint64) (percent int, release bool) {
+// step is called in each paceInterval with the bytes that live in the heap, with all
+// bytes allocated so far, and with the bytes that the heap holds of the kernel's. It returns
+// GOGC, and whether unused memory must return to the kernel now.
+func (p *pacer) step(live, allocated, held uint64) (percent int, release bool) {
 	oldest := &p.allocated[p.steps%meanSteps]
 	p.mean = (allocated - *oldest) / uint64(meanSteps*paceInterval/time.Second)
 	*oldest = allocated
@@ -125,6 +133,14 @@ func (p *pacer) step(live, allocated uint64) (percent int, release bool) {
 	p.quiet++
 	if p.quiet > int(restAfter/paceInterval) && !p.rested {
 		p.rested, release = true, true
+	}
+	p.released++
+	unused := held - min(held, live)
+	if p.rested && p.released >= int(releaseEvery/paceInterval) && unused >= max(leastRelease, live/8) {
+		release = true // a little work at rest, such as checkpoints, has left it
+	}
+	if release {
+		p.released = 0
 	}
 	return p.percent(live, p.mean), release
 }

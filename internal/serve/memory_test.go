@@ -37,7 +37,7 @@ func TestMemoryReturnsOnceAtRest(t *testing.T) {
 		for range seconds {
 			var release bool
 			allocated += rate
-			percent, release = p.step(100*mib, allocated)
+			percent, release = p.step(100*mib, allocated, 100*mib)
 			if release {
 				released = append(released, second)
 			}
@@ -72,6 +72,26 @@ func TestMemoryReturnsOnceAtRest(t *testing.T) {
 	}
 }
 
+// TestUnusedMemoryReturnsAtRest: what a program at rest leaves unused returns from time to time, and a
+// little of it does not.
+func TestUnusedMemoryReturnsAtRest(t *testing.T) {
+	p := pacer{budget: 300 * mib}
+	releases := func(held uint64) (n int) {
+		for range 60 {
+			if _, release := p.step(100*mib, 0, held); release {
+				n++
+			}
+		}
+		return n
+	}
+	if n := releases(112 * mib); n != 1 {
+		t.Errorf("memory returned %d times with little to return, want once", n)
+	}
+	if n := releases(120 * mib); n != 3 {
+		t.Errorf("memory returned %d times in a minute, want 3", n)
+	}
+}
+
 // TestBurstIsSeenAtOnce: the first collection of a burst shows the burst, and the next second
 // keeps it in the mean. A collection of a program at rest changes nothing.
 func TestBurstIsSeenAtOnce(t *testing.T) {
@@ -79,7 +99,7 @@ func TestBurstIsSeenAtOnce(t *testing.T) {
 	allocated := uint64(0)
 	for range 30 {
 		allocated += mib
-		p.step(100*mib, allocated)
+		p.step(100*mib, allocated, 100*mib)
 	}
 	p.collected(100*mib, allocated, time.Second)
 	allocated += 10 * mib
@@ -91,7 +111,7 @@ func TestBurstIsSeenAtOnce(t *testing.T) {
 		t.Errorf("after the first collection of a burst: %d percent", got)
 	}
 	allocated += 200 * mib
-	if got, _ := p.step(110*mib, allocated); got < 100 {
+	if got, _ := p.step(110*mib, allocated, 110*mib); got < 100 {
 		t.Errorf("a second later: %d percent", got)
 	}
 }
