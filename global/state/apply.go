@@ -221,7 +221,8 @@ func (st *State) putSlot(key string, s *region.Slot, revision int64) {
 	st.slotsChanged(s.Region)
 	st.formerChanged(old.Former, s.Former)
 	st.recharge(j, &old, s)
-	if !had || s.Vacant || old.From != s.From || old.To != s.To || j.needsPlacer(s) {
+	pending := st.loading && j.Record != nil // since its record was loaded
+	if !pending && (!had || s.Vacant || old.From != s.From || old.To != s.To || j.needsPlacer(s)) {
 		st.Pend(k) // a split may leave indices without an owner
 	}
 	if s.State == region.Done {
@@ -371,6 +372,9 @@ func (st *State) applyCheckpoint(key string, rec *nusav1.CheckpointRecord) {
 	r.stored.chunks = max(r.stored.chunks, n+1)
 	if st.loading {
 		r.checkpoint = append(r.checkpoint, rec)
+		if rec.GetReport() != nil {
+			r.SetReport(rec.GetReport(), st.Clock(), true)
+		}
 	}
 }
 
@@ -418,16 +422,6 @@ func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
 	if changed {
 		st.RegionsChanged()
 	}
-}
-
-// forgetSummaries removes everything that a region reported about jobs. The lock is held.
-func (st *State) forgetSummaries(r *Region) {
-	for _, j := range st.Jobs {
-		j.Summaries.Delete(r.Name)
-	}
-	r.SummariesAt, r.CheckpointDue = link.Position{}, true
-	clear(r.SummaryKeys)
-	clear(r.Disconnected)
 }
 
 // applyOrigin stores an origin record, and makes the sessions send the table of origins again. The

@@ -49,8 +49,9 @@ const (
 	attemptsPrefix = root + "attempts/"
 )
 
-// loaded are the prefixes of the records that Load always reads, in the order of reading.
-var loaded = [...]string{leadershipKey, authKey, RegionPrefix, jobPrefix, HealthyPrefix, slotPrefix, resultPrefix, CheckpointPrefix, originPrefix, webhookPrefix, progressPrefix, rolloutPrefix, attemptsPrefix}
+// loaded are the prefixes of the records that Load always reads, in the order of reading. The reports in
+// checkpoints come before the slots, so that only slots that are newer than a report are charged.
+var loaded = [...]string{leadershipKey, authKey, RegionPrefix, jobPrefix, HealthyPrefix, CheckpointPrefix, slotPrefix, resultPrefix, originPrefix, webhookPrefix, progressPrefix, rolloutPrefix, attemptsPrefix}
 
 // JobKey names a job.
 type JobKey struct{ Namespace, Name string }

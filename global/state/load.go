@@ -251,13 +251,16 @@ func (st *State) Load(ctx context.Context, s store.Store) error {
 		if part.err != nil {
 			return fmt.Errorf("load the records: %w", part.err)
 		}
-		for _, r := range part.records {
+		makeRoom(st, part)
+		for i := range part.records {
+			r := &part.records[i]
 			st.apply(r.kv.Key, r.value, r.kv.ModRevision)
 			// Candidates change the store too, but regions learn only the revisions of terms.
 			st.Revision = max(st.Revision, r.kv.ModRevision)
 			if part.prefix != leadershipKey {
 				written = max(written, r.kv.ModRevision)
 			}
+			*r = record{} // it can be collected as garbage
 		}
 	}
 	if err := loadAudit(ctx, st, s); err != nil {
@@ -323,9 +326,6 @@ func (st *State) restoreCheckpoint(r *Region) {
 			NoteSummary(st, r, SummaryKey(r.Name, sum), sum)
 			st.ApplySummary(r, sum)
 		}
-		if c.GetReport() != nil {
-			r.SetReport(c.GetReport(), st.Clock(), true)
-		}
 		complete = complete && proto.Equal(c.GetPosition(), r.checkpoint[0].GetPosition())
 	}
 	if complete {
@@ -379,9 +379,50 @@ func readRecords(ctx context.Context, s store.Store, prefix string) ([]record, e
 	if err := errors.Join(listed, decoders.Wait()); err != nil {
 		return nil, err
 	}
-	records := slices.Concat(parts...)
-	slices.SortStableFunc(records, func(a, b record) int { return cmp.Compare(a.kv.ModRevision, b.kv.ModRevision) })
-	return records, nil
+	return byRevision(parts), nil
+}
+
+// byRevision returns the records ordered by revision, those of one revision in their present order. It
+// sorts numbers, because a record is large.
+func byRevision(parts [][]record) []record {
+	type place struct {
+		revision int64
+		part, i  int32
+	}
+	var order []place
+	for n, part := range parts {
+		for i := range part {
+			order = append(order, place{part[i].kv.ModRevision, int32(n), int32(i)})
+		}
+	}
+	slices.SortFunc(order, func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.revision, b.revision), cmp.Compare(a.part, b.part), cmp.Compare(a.i, b.i))
+	})
+	records := make([]record, len(order))
+	for to, from := range order {
+		records[to] = parts[from.part][from.i]
+	}
+	return records
+}
+
+// makeRoom allocates at once what records under a prefix will need. The lock is held.
+func makeRoom(st *State, part records) {
+	switch part.prefix {
+	case jobPrefix:
+		n := len(part.records)
+		st.Jobs, st.Pending, st.Fresh = make(map[JobKey]*Job, n), make(JobSet, n), make(JobSet, n)
+	case slotPrefix:
+		n := map[string]int{}
+		for _, r := range part.records {
+			s, _ := r.value.(*nusav1.Slot)
+			n[s.GetRegion()]++
+		}
+		for name, slots := range n {
+			if r := st.Regions[name]; r != nil {
+				r.Orders.Grow(slots)
+			}
+		}
+	}
 }
 
 // decodeAll decodes the values of records. specs is shared by the records of jobs.

@@ -11,6 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/events"
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
+	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/notify"
 	"github.com/nusa-scheduler/nusa/internal/reason"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -32,6 +33,16 @@ func NoteSummary(st *State, r *Region, key string, sum *nusav1.JobSummary) {
 		key = j.path // one string for all regions takes less memory
 	}
 	r.SummaryKeys[key] = struct{}{}
+}
+
+// forgetSummaries removes everything that a region reported about jobs. The lock is held.
+func (st *State) forgetSummaries(r *Region) {
+	for _, j := range st.Jobs {
+		j.Summaries.Delete(r.Name)
+	}
+	r.SummariesAt, r.CheckpointDue = link.Position{}, true
+	clear(r.SummaryKeys)
+	clear(r.Disconnected)
 }
 
 // ApplySummary stores a region's summary of a job, unless a newer one is known. It reports whether

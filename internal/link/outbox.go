@@ -1,6 +1,9 @@
 package link
 
-import "hash/maphash"
+import (
+	"hash/maphash"
+	"slices"
+)
 
 // Position is a point in a stream of changes. The zero value is the beginning: a receiver
 // that resumes from there gets the full set.
@@ -112,6 +115,16 @@ func (o *Outbox[V]) DeleteAt(sequence uint64, key string) {
 	if o.tombstones > o.maxTombstones {
 		o.forget(o.tombstones - o.maxTombstones/2)
 	}
+}
+
+// Grow allocates at once what n more keys will need.
+func (o *Outbox[V]) Grow(n int) {
+	o.nodes = slices.Grow(o.nodes, n)
+	buckets := len(o.buckets)
+	for buckets < len(o.nodes)+n {
+		buckets *= 2
+	}
+	o.rehash(buckets)
 }
 
 // ForgetUpTo records that the outbox may not know all removals up to a sequence, for
