@@ -76,7 +76,8 @@ servers, it continues too, and prints a line about the break to standard error. 
 lines of several tasks begin with the names of the tasks. Without -f the tasks are shown
 one after the other. With -o json or yaml every line is a record.
 
-By default the whole retained output of one instance is shown. If there are several
+By default the whole retained output of one instance is shown: that of the two latest
+runs of each task. If there are several
 instances, the last 10 lines of each stream are shown.
 
 ` + instanceNames + `
