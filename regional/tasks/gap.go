@@ -92,8 +92,17 @@ func (s *Store) note(cluster string, gap *nusav1.TaskGap) error {
 	})
 }
 
-// addGap adds a gap. Of too many, the oldest two become one.
+// addGap adds a gap, unless it is there for the same reason. Of too many, the oldest two become one.
 func addGap(at *nusav1.CopyTasksResponse, gap *nusav1.TaskGap) {
+	for _, g := range at.Gaps {
+		if g.GetFirst() == gap.GetFirst() && g.GetNext() == gap.GetNext() && g.GetWhy() == gap.GetWhy() {
+			g.To = gap.To
+			if gap.GetFrom() == nil || g.GetFrom() != nil && before(gap.GetFrom(), g.GetFrom()) {
+				g.From = gap.From
+			}
+			return
+		}
+	}
 	at.Gaps = append(at.Gaps, gap)
 	if len(at.Gaps) > maxGaps {
 		first, second := at.Gaps[0], at.Gaps[1]

@@ -50,7 +50,8 @@ func (s folder) segmentPath(n named) string {
 	return filepath.Join(s.path, fmt.Sprintf("%08d-%d-%d%s", n.sequence, n.first, n.last, segmentName))
 }
 
-// names returns the names of the files, the least number first. It removes files that a crash left.
+// names returns the names of the files, the least number first. It removes files that a crash left. It leaves
+// out files whose names this package does not give.
 func (s folder) names() (journals, segments []named, err error) {
 	list, err := os.ReadDir(s.path) // sorted by name
 	for _, e := range list {
@@ -58,9 +59,9 @@ func (s folder) names() (journals, segments []named, err error) {
 		name := e.Name()
 		if strings.HasSuffix(name, ".tmp") {
 			_ = os.Remove(filepath.Join(s.path, name))
-		} else if _, err := fmt.Sscanf(name, "%d-%d-%d"+segmentName, &n.sequence, &n.first, &n.last); err == nil {
+		} else if _, err := fmt.Sscanf(name, "%d-%d-%d"+segmentName, &n.sequence, &n.first, &n.last); err == nil && name == filepath.Base(s.segmentPath(n)) {
 			segments = append(segments, n)
-		} else if _, err := fmt.Sscanf(name, "%d"+journalName, &n.sequence); err == nil {
+		} else if _, err := fmt.Sscanf(name, "%d"+journalName, &n.sequence); err == nil && name == filepath.Base(s.journalPath(n.sequence)) {
 			journals = append(journals, n)
 		}
 	}
@@ -77,7 +78,14 @@ type opened struct {
 	sequence uint64
 	segments []*segment
 	at       *nusav1.CopyTasksResponse
-	gaps     []*nusav1.TaskGap // of segments that are damaged
+	damaged  []damagedSegment
+}
+
+// damagedSegment is a segment that is set aside as soon as the history has its gap.
+type damagedSegment struct {
+	path string
+	gap  *nusav1.TaskGap
+	why  error
 }
 
 func (o *opened) close() {
@@ -122,7 +130,7 @@ func (s folder) openFiles(o *opened) error {
 	return s.openJournal(o, len(journals) > 0)
 }
 
-// openOne opens a segment.
+// openOne opens a segment, or notes that it is damaged.
 func (s folder) openOne(o *opened, n named) error {
 	path := s.segmentPath(n)
 	g, err := openSegment(path)
@@ -137,8 +145,8 @@ func (s folder) openOne(o *opened, n named) error {
 	if n := len(o.segments); n > 0 {
 		gap.From = timestamp(o.segments[n-1].FirstEnd)
 	}
-	o.gaps = append(o.gaps, gap)
-	return s.setAside(path, err)
+	o.damaged = append(o.damaged, damagedSegment{path, gap, err})
+	return nil
 }
 
 const damagedWhy = "a file of this server's history was damaged"
@@ -152,24 +160,29 @@ func (s folder) setAside(path string, why error) error {
 	return nil
 }
 
-// openJournal opens or creates the journal.
+// openJournal opens or creates the journal. A damaged one is set aside when the next one exists.
 func (s folder) openJournal(o *opened, exists bool) error {
 	path := s.journalPath(o.sequence)
+	var damaged error
 	if exists {
-		err := s.replay(o, path)
-		if err == nil || !errors.Is(err, errDamaged) {
-			return err
+		damaged = s.replay(o, path)
+		if damaged == nil || !errors.Is(damaged, errDamaged) {
+			return damaged
 		}
-		if err := s.setAside(path, err); err != nil {
-			return err
-		}
-		// The records of live allocations are lost, so the history reads the log again.
-		o.at = &nusav1.CopyTasksResponse{Gaps: o.at.GetGaps()}
+		o.sequence++
 	}
-	if err := writeJournal(path, s.noSync, o.at, nil, nil); err != nil {
+	// The records of live allocations are lost, so the history reads the log again.
+	o.at = &nusav1.CopyTasksResponse{Gaps: o.at.GetGaps()}
+	next := s.journalPath(o.sequence)
+	if err := writeJournal(next, s.noSync, o.at, nil, nil); err != nil {
 		return err
 	}
-	return s.replay(o, path)
+	if damaged != nil {
+		if err := s.setAside(path, damaged); err != nil {
+			return err
+		}
+	}
+	return s.replay(o, next)
 }
 
 // replay reads the journal.

@@ -99,7 +99,8 @@ func NewStore(path string, limits Limits, log *slog.Logger) *Store {
 // errClosed is the error of a store without an open file.
 var errClosed = errors.New("no file is open")
 
-// open opens the files. It sets damaged ones aside, and notes a gap for each.
+// open opens the files. It notes a gap for each damaged segment, and then sets it aside: after a crash between
+// the two, it does both again.
 func (s *Store) open() error {
 	var o opened
 	err := s.openFiles(&o)
@@ -107,15 +108,21 @@ func (s *Store) open() error {
 		o.close()
 	}
 	s.use(&o, err)
-	if err != nil || len(o.gaps) == 0 {
+	if err != nil || len(o.damaged) == 0 {
 		return err
 	}
-	return s.update(func(b *batch) error { // the damaged files are set aside, so only this tells their gaps
-		for _, g := range o.gaps {
-			addGap(b.at, g)
+	err = s.update(func(b *batch) error {
+		for _, d := range o.damaged {
+			addGap(b.at, d.gap)
 		}
 		return nil
 	})
+	for _, d := range o.damaged {
+		if err == nil {
+			err = s.setAside(d.path, d.why)
+		}
+	}
+	return err
 }
 
 // use goes on with opened files, or says why there are none.

@@ -51,24 +51,39 @@ func (s *Store) apply(f func(*batch) error) (*journal, error) {
 	for _, g := range s.segments {
 		b.segmented = max(b.segmented, g.LastEvent)
 	}
-	if err := b.dropDamaged(); err != nil {
+	all, dropped := s.segments, b.dropDamaged()
+	err := b.write(f)
+	if err == nil && len(dropped) > 0 && !s.noSync {
+		err = s.journal.f.Sync()
+	}
+	if err != nil {
+		s.segments = all // close closes them, and a reader finds the damage again
 		return nil, err
 	}
+	for _, g := range dropped { // the journal has their gaps on the disk
+		err = errors.Join(err, g.f.Close(), s.setAside(g.path, errDamaged))
+	}
+	return s.journal, err
+}
+
+// write writes what f adds, and the position.
+func (b *batch) write(f func(*batch) error) error {
+	b.enc.task = b.enc.task[:0] // a write that failed may have left a part
 	if err := f(b); err != nil {
-		return nil, err
+		return err
 	}
 	raw, err := proto.Marshal(b.at)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	s.journal.add(positionFrame, raw)
-	s.recent.sort()
-	s.at = b.at
-	return s.journal, s.journal.flush()
+	b.journal.add(positionFrame, raw)
+	b.recent.sort()
+	b.Store.at = b.at
+	return b.journal.flush()
 }
 
-// dropDamaged sets the segments aside in which readers found damage, and notes their gaps.
-func (b *batch) dropDamaged() error {
+// dropDamaged removes the segments in which readers found damage, and notes their gaps.
+func (b *batch) dropDamaged() (dropped []*segment) {
 	kept := make([]*segment, 0, len(b.segments))
 	for _, g := range b.segments {
 		if !g.damaged.Load() {
@@ -78,14 +93,12 @@ func (b *batch) dropDamaged() error {
 		addGap(b.at, &nusav1.TaskGap{
 			From: timestamp(g.FirstEnd), To: timestamp(g.LastEnd), First: g.FirstEvent, Next: g.LastEvent + 1, Why: damagedWhy,
 		})
-		if err := errors.Join(g.f.Close(), b.setAside(g.path, errDamaged)); err != nil {
-			return err
-		}
+		dropped = append(dropped, g)
 	}
-	if len(kept) < len(b.segments) {
+	if len(dropped) > 0 {
 		b.segments = kept
 	}
-	return nil
+	return dropped
 }
 
 // sealed returns the record with an id that a segment has. It returns nil if none has it.
