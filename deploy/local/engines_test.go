@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -69,6 +70,7 @@ func TestEngines(t *testing.T) {
 	f.part("agents killed", func() { f.agentsKilled(before) })
 	f.part("engines killed", func() { f.enginesKilled(before) })
 	f.part("exits while no agent is there", f.missedExits)
+	f.part("outputs of steps", f.outputs)
 	f.part("bad input", func() { f.badInput(before) })
 	f.part("features", f.features)
 	f.part("stop", func() {
@@ -300,6 +302,35 @@ func (f *fleet) missedExits() {
 		}
 	}
 	f.must("job", "stop", "missed")
+}
+
+// outputs: steps of a workflow on each engine write an output of 16 KiB, which a later step gets.
+func (f *fleet) outputs() {
+	const writes = `command: /bin/sh, args: [-c, 'i=0; while [ $i -lt 1024 ]; do printf "%-16d" $i; i=$((i+1)); done >"$NUSA_OUTPUT"']`
+	steps := map[string]string{"process": writes, "incus": "image: bb, " + writes, "docker": "image: 'box:1', " + writes}
+	if len(f.incus) == 0 {
+		delete(steps, "incus")
+	}
+	if f.docker == nil {
+		delete(steps, "docker")
+	}
+	text := "name: written\ntype: workflow\nworkflow:\n  steps:\n"
+	for driver, config := range steps {
+		text += "    " + driver + ":\n      groups:\n        main:\n          tasks:\n            main:\n              driver: " + driver +
+			"\n              resources: {cpu: 100m, memory: 64MiB}\n              config: {" + config + "}\n"
+	}
+	path := filepath.Join(f.dir, "written.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+	run := f.must("workflow", "run", path)
+	name := regexp.MustCompile(`written\.[0-9a-z]+`).FindString(run)
+	for driver := range steps {
+		out := f.must("workflow", "output", name, driver)
+		if want := fmt.Sprintf("%-16d", 1023); len(strings.TrimSuffix(out, "\n")) != 16<<10 || !strings.HasSuffix(strings.TrimSuffix(out, "\n"), want) {
+			f.t.Errorf("the step on %s wrote %d bytes, %q\n%s", driver, len(out), out[:min(len(out), 80)], run)
+		}
+	}
 }
 
 // badInput: a job that an engine refuses fails with the engine's message and the wrong field. Other
