@@ -19,6 +19,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
 // regionLease is the length of the region's lease.
@@ -112,7 +113,7 @@ func (g *fakeGlobal) update(f func()) {
 func (g *fakeGlobal) offer(s *nusav1.JobSpec, from, to int32) {
 	s = proto.CloneOf(s)
 	job.Default(s)
-	raw, err := proto.Marshal(s)
+	raw, err := wire.Deterministic.Marshal(s)
 	if err != nil {
 		g.w.t.Fatal(err)
 	}

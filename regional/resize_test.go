@@ -7,6 +7,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
 // TestResourcesChangeInPlace: a version that changes only resources reaches running instances as an order
@@ -105,7 +106,7 @@ func TestSummaryCountsChangesInPlace(t *testing.T) {
 			next := proto.CloneOf(old)
 			job.Default(sized)
 			g.revision++
-			next.Spec, _ = proto.Marshal(sized)
+			next.Spec, _ = wire.Deterministic.Marshal(sized)
 			next.Slot.JobVersion, next.Revision = 2, g.revision
 			g.orders.Put(slotKey("web", 0), next)
 		})
