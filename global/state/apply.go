@@ -295,9 +295,10 @@ func (st *State) putOrders(j *Job, key string, old, s *region.Slot, revision int
 // stored again.
 func (st *State) putFormerOrders(name string, revision int64) {
 	for k := range st.Moved {
-		for s := range st.Jobs[k].Slots.All() {
+		j := st.Jobs[k]
+		for s := range j.Slots.All() {
 			if formerOf(&s, name) >= 0 {
-				st.putOrder(name, s.WireKey(), Order{Revision: revision}, false)
+				st.putOrder(name, s.WireKey(), Order{Revision: revision, job: j}, false)
 			}
 		}
 	}

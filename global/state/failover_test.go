@@ -178,6 +178,30 @@ func TestOrderToAFormerOwnerSaysWhatIsAwaited(t *testing.T) {
 	}
 }
 
+// TestFormerOwnerThatReturnsGetsItsOrders: a region whose record was removed, and is stored again, gets the orders
+// to end what other regions run now.
+func TestFormerOwnerThatReturnsGetsItsOrders(t *testing.T) {
+	st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
+	st.apply(RegionPrefix+"seoul", &nusav1.Region{ClusterId: "s"}, 1)
+	st.apply(RegionPrefix+"jakarta", &nusav1.Region{ClusterId: "j"}, 2)
+	st.apply(jobPrefix+"default/api", &nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 6), Version: 1}}, 3)
+	s := region.Slot{Namespace: "default", Job: "api", Group: "web", To: 1, Region: "seoul", State: region.Accepted, Desired: region.DesiredRun,
+		Generation: 4, JobVersion: 1, Former: []region.FormerOwner{{Region: "jakarta", Generation: 2, MayRun: true}}}
+	st.apply(slotPrefix+s.Key(), SlotToProto(s), 5)
+	ordered := func(when string) {
+		t.Helper()
+		held, _ := st.Regions["jakarta"].Orders.Get(s.WireKey())
+		o := SlotOrder(st, "jakarta", s.WireKey(), held, 0)
+		if o.GetSlot().GetDesired() != nusav1.SlotDesired_SLOT_DESIRED_REVOKE || o.GetSlot().GetGeneration() != 2 {
+			t.Errorf("%s: %v, want the order to give up generation 2", when, o)
+		}
+	}
+	ordered("moved")
+	st.apply(RegionPrefix+"jakarta", nil, 6)
+	st.apply(RegionPrefix+"jakarta", &nusav1.Region{ClusterId: "j"}, 7)
+	ordered("the region's record is stored again")
+}
+
 // TestJobElsewhereLeavesThePlan: the plan for a lost region stays valid until one of the region's
 // slots changes, or the job of one, or what a plan says about that job. Other jobs do not matter.
 func TestJobElsewhereLeavesThePlan(t *testing.T) {
