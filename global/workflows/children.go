@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/schedules"
 	"github.com/nusa-scheduler/nusa/global/state"
@@ -60,7 +61,7 @@ func childOf(d *definition, a ask) (*schedules.Child, error) {
 			return nil, err
 		}
 		if own := d.steps[a.index].GetRegions(); own != nil {
-			spec.Regions = own
+			spec.Regions = proto.CloneOf(own) // the rule about data is added to it
 		}
 	default:
 		spec = job.StepSpec(d.spec, a.step)

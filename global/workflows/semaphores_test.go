@@ -13,6 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/api"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -246,5 +247,35 @@ func TestAStepThatWaitsForASemaphoreStandsInNobodysWay(t *testing.T) {
 	defer b.st.Unlock()
 	if state := r.recs[2][0].GetState(); state != nusav1.StepState_STEP_STATE_RUNNING {
 		t.Errorf("step c is %s", state)
+	}
+}
+
+// TestJobsOfStepsLeaveTheirWorkflowAsItIs: the rule about the data of a step is for one job. It must not stay in the
+// workflow, which all runs of the version share.
+func TestJobsOfStepsLeaveTheirWorkflowAsItIs(t *testing.T) {
+	t.Parallel()
+	_, b := newService(t, "name: work\nparameterized: {}\ngroups: {main: {tasks: {main: {driver: process, config: {command: sleep}}}}}\n")
+	b.st.Lock()
+	ref := b.st.Jobs[state.JobKey{Namespace: "default", Name: "work"}].Record
+	b.st.Unlock()
+	spec, err := job.Parse([]byte("name: sim\nworkflow: {steps: {a: {ref: work, regions: {allow: [{name: oslo}, {name: rome}]}}}}\n"), "job.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := define(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := proto.CloneOf(spec)
+	weight := int32(dataWeight)
+	_, err = childOf(d, ask{
+		name: "sim.1.a", step: "a", ref: ref, values: map[string]string{}, began: &nusav1.WorkflowRun{Began: timestamppb.Now()},
+		data: &nusav1.Near{Selector: &nusav1.RegionSelector{Name: "rome"}, Weight: &weight},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !proto.Equal(spec, before) {
+		t.Errorf("the job of a step has changed its workflow to %v", spec)
 	}
 }
