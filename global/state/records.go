@@ -199,12 +199,14 @@ func (t *Tx) ChangeSlots(changes []region.Change) error {
 		if !c.Delete {
 			ch.slot = &c.Slot
 		}
-		if _, again := t.at[ch.key]; !again {
-			k := jobOfSlot(&c.Slot)
-			ch.before, t.slots[k] = t.slots[k], len(t.changes)+1
-		}
+		k := jobOfSlot(&c.Slot)
+		_, again := t.at[ch.key]
+		ch.before = t.slots[k]
 		if err := t.set(ch); err != nil {
 			return err
+		}
+		if !again {
+			t.slots[k] = len(t.changes)
 		}
 	}
 	return nil

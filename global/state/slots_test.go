@@ -101,3 +101,23 @@ func TestOrderThatOnlyShowsAnAnswerMayWait(t *testing.T) {
 		}
 	}
 }
+
+// TestASlotThatIsNotStoredLeavesNoTrace: a slot that cannot be encoded must not lead to the changes of later requests,
+// which may be about other jobs.
+func TestASlotThatIsNotStoredLeavesNoTrace(t *testing.T) {
+	tx := NewTx(New(Beginning{Epoch: "e"}, func() time.Duration { return 0 }))
+	slot := func(name, message string) []region.Change {
+		return []region.Change{{Slot: region.Slot{Namespace: "default", Job: name, Group: "web", To: 1, Region: "seoul", Message: message}}}
+	}
+	mark := tx.mark()
+	if err := tx.ChangeSlots(slot("one", "\xff")); err == nil {
+		t.Fatal("text that is not UTF-8 was stored")
+	}
+	tx.rollback(mark)
+	if err := tx.ChangeSlots(slot("two", "")); err != nil {
+		t.Fatal(err)
+	}
+	if got := tx.Slots(JobKey{"default", "one"}, ""); len(got) > 0 {
+		t.Errorf("job one has the slots %v", got)
+	}
+}
