@@ -243,7 +243,7 @@ func (o *opened) read(latest map[int64]*entry, at, earlier int64, data []byte) e
 	}
 	e := latest[earlier]
 	if earlier == firstPiece {
-		fresh, ok := newEntry(rec)
+		fresh, ok := o.recent.entryOf(rec)
 		if !ok {
 			return errDamaged
 		}

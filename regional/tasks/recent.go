@@ -51,15 +51,15 @@ func (e *entry) terms(to []term) []term {
 	return append(append(to, e.common.terms...), e.node, e.nodeID, stateTerm(e.state))
 }
 
-// newEntry returns the entry of a record.
-func newEntry(rec *nusav1.StoredTask) (*entry, bool) {
+// entryOf returns the entry of a stored record. It does not add it.
+func (r *recent) entryOf(rec *nusav1.StoredTask) (*entry, bool) {
 	t := rec.Task
 	key, ok := keyOf(t)
 	if !ok {
 		return nil, false
 	}
 	e := &entry{
-		key: key, event: rec.Event, ended: endOf(t), common: newAbout(t.GetNamespace(), t.GetJob(), t.GetLabels()),
+		key: key, event: rec.Event, ended: endOf(t), common: r.share(newAbout(t.GetNamespace(), t.GetJob(), t.GetLabels())),
 		node: termOf('n', t.GetNode()), nodeID: termOf('n', t.GetNodeId()), restarts: t.GetRestarts(), state: t.GetState(),
 	}
 	if n := len(t.GetChanges()); n > 0 {
@@ -78,9 +78,33 @@ type recent struct {
 	again  int
 	// oldest is the earliest end. 0: no entry has one.
 	oldest int64
+	// abouts has what stored records have in common, by its content.
+	abouts map[string]*about
 }
 
-func newRecent() *recent { return &recent{byID: map[[taskpage.IDBytes]byte]*entry{}} }
+func newRecent() *recent {
+	return &recent{byID: map[[taskpage.IDBytes]byte]*entry{}, abouts: map[string]*about{}}
+}
+
+// maxAbouts bounds recent.abouts. Beyond it, records share less.
+const maxAbouts = 1 << 14
+
+// share returns an equal value that an earlier record has, or a.
+func (r *recent) share(a *about) *about {
+	content := make([]byte, 0, 256)
+	for _, t := range a.terms {
+		content = append(content, t[:]...)
+	}
+	content = append(content, a.labels...)
+	if have := r.abouts[string(content)]; have != nil {
+		return have
+	}
+	if len(r.abouts) >= maxAbouts {
+		clear(r.abouts)
+	}
+	r.abouts[string(content)] = a
+	return a
+}
 
 func (r *recent) add(e *entry) {
 	r.byID[e.key.ID] = e

@@ -110,9 +110,16 @@ func (r *Recorder) follow(ctx context.Context) error {
 			}
 			rest.Stop()
 		}
+		copied := r.Store.moved.C() // from now on, only a copy writes
+		if now := r.clock(); r.Store.due(now) {
+			if err := r.Store.trim(now); err != nil {
+				return err
+			}
+		}
 		select {
 		case <-changed:
 		case <-nudged:
+		case <-copied:
 		case <-trim.C:
 			if err := r.Store.trim(r.clock()); err != nil {
 				return err

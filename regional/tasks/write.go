@@ -121,7 +121,7 @@ func (b *batch) entry(id [taskpage.IDBytes]byte) (*entry, error) {
 	if rec == nil || err != nil {
 		return nil, err
 	}
-	e, ok := newEntry(rec)
+	e, ok := b.recent.entryOf(rec)
 	if !ok {
 		return nil, errDamaged
 	}
@@ -154,7 +154,7 @@ func (b *batch) whole(e *entry, rec *nusav1.StoredTask) error {
 
 // put stores a record as it is. again: a segment has an older copy.
 func (b *batch) put(rec *nusav1.StoredTask, again bool) error {
-	fresh, ok := newEntry(rec)
+	fresh, ok := b.recent.entryOf(rec)
 	if !ok {
 		return fmt.Errorf("a record has the id %q", rec.Task.GetId())
 	}
