@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -215,9 +216,8 @@ type checkedSpec struct {
 	// longestName bounds the names of jobs with the spec. schedule is nil without one.
 	longestName int
 	schedule    *nusav1.Schedule
-	// plugins: a driver is not built in. formsAt is the version of the regions' forms that was checked.
-	plugins bool
-	formsAt uint64
+	// formsAt is the version of the regions' forms that was checked. Nil: all drivers are built in.
+	formsAt *atomic.Uint64
 }
 
 // overWarning warns of a valid schedule that has no time left.
@@ -238,12 +238,19 @@ func (t *Term) spec(raw []byte) (name string, spec *checkedSpec, err error) {
 	if err := proto.Unmarshal(raw, decoded); err != nil {
 		return "", nil, invalid("spec", err.Error())
 	}
-	return name, spec, checkSpec(t, decoded) // the error names the missing region, the name, or a plugin's config
+	formsAt := t.formsVersion()
+	if err := checkSpec(t, decoded); err != nil {
+		return name, spec, err // it names the missing region, the name, or a plugin's config
+	}
+	if spec.formsAt != nil {
+		spec.formsAt.Store(formsAt)
+	}
+	return name, spec, nil
 }
 
 // newForms reports whether the config of a plugin must be checked again.
 func (t *Term) newForms(spec *checkedSpec) bool {
-	return spec.plugins && t.formsVersion() != spec.formsAt
+	return spec.formsAt != nil && t.formsVersion() != spec.formsAt.Load()
 }
 
 func (t *Term) formsVersion() uint64 {
@@ -264,7 +271,11 @@ func (t *Term) hasRegions(names []string) bool {
 
 // parseSpec checks a spec. It returns the value for the cache, and the size of the encoded spec.
 func (t *Term) parseSpec(spec *nusav1.JobSpec) (checkedSpec, int, error) {
-	formsAt := t.formsVersion()
+	var formsAt *atomic.Uint64
+	if len(forms.Tasks(spec)) > 0 {
+		formsAt = &atomic.Uint64{}
+		formsAt.Store(t.formsVersion())
+	}
 	if err := checkSpec(t, spec); err != nil {
 		return checkedSpec{}, 0, err
 	}
@@ -275,7 +286,7 @@ func (t *Term) parseSpec(spec *nusav1.JobSpec) (checkedSpec, int, error) {
 	_, rest, _ := submits.CutName(encoded)
 	return checkedSpec{
 		parsed: state.NewSpec(spec), rest: rest, asked: &rights.Asked{}, namespace: spec.GetNamespace(), warnings: job.Warnings(spec), regions: job.Regions(spec),
-		longestName: job.LongestName(spec), schedule: spec.GetSchedule(), plugins: len(forms.Tasks(spec)) > 0, formsAt: formsAt,
+		longestName: job.LongestName(spec), schedule: spec.GetSchedule(), formsAt: formsAt,
 	}, len(rest), nil
 }
 

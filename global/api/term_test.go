@@ -226,6 +226,35 @@ func TestLongNameOfAKnownSpec(t *testing.T) {
 	}
 }
 
+// TestKnownSpecIsCheckedOnceForNewForms: a spec with a plugin is checked again after the regions' forms have changed, and
+// not at each submit from then on.
+func TestKnownSpecIsCheckedOnceForNewForms(t *testing.T) {
+	term := NewTerm(TermConfig{State: state.New(state.Beginning{Epoch: "e"}, func() time.Duration { return 0 })})
+	spec := nightly("vm")
+	spec.Schedule = nil
+	for _, task := range spec.Groups["main"].Tasks {
+		task.Driver = "vm"
+	}
+	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, forms := range []*nusav1.DriverForms{nil, {}, {Drivers: []*nusav1.DriverForm{{Driver: "other", Any: true}}}} {
+		if forms != nil {
+			term.State.Forms.Set("oslo", forms)
+		}
+		for range 2 {
+			_, checked, err := term.spec(raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if term.newForms(checked) {
+				t.Errorf("the forms have changed %d times: the next submit is checked again", n)
+			}
+		}
+	}
+}
+
 func TestScheduleThatIsOver(t *testing.T) {
 	for end, want := range map[string]int{"2020-01-01": 1, "2399-01-01": 0, "": 0} {
 		s := nightly("nightly").Schedule

@@ -169,8 +169,20 @@ func (b *Book) Refuses(name string, t *Task) (out job.Errors) {
 	if r == nil {
 		return nil
 	}
-	d := r.drivers[t.Driver]
-	if d == nil || d.any || slices.ContainsFunc(d.forms, func(f *form) bool { return f.schema.Error(t.Config, config.Submitted) == nil }) {
+	return r.drivers[t.Driver].refuses(t, map[*form]bool{})
+}
+
+// refuses is Book.Refuses for one driver. accepted has the forms that were asked about the task already.
+func (d *driver) refuses(t *Task, accepted map[*form]bool) (out job.Errors) {
+	accepts := func(f *form) bool {
+		is, known := accepted[f]
+		if !known {
+			is = f.schema.Error(t.Config, config.Submitted) == nil
+			accepted[f] = is
+		}
+		return is
+	}
+	if d == nil || d.any || slices.ContainsFunc(d.forms, accepts) {
 		return nil
 	}
 	d.forms[0].schema.Check(t.Config, config.Submitted, func(at, text string) {
@@ -179,7 +191,26 @@ func (b *Book) Refuses(name string, t *Task) (out job.Errors) {
 	return out
 }
 
-// Text returns the first of the problems in one line, for a region that gets no instance because of them.
-func Text(t *Task, problems job.Errors) string {
+// Refusals returns the regions that refuse the config of some of the tasks, with the reason. It asks each form once,
+// however many regions have it.
+func (b *Book) Refusals(tasks []Task) (out map[string]string) {
+	for i := range tasks {
+		t, accepted := &tasks[i], map[*form]bool{}
+		for name, r := range b.regions {
+			problems := r.drivers[t.Driver].refuses(t, accepted)
+			if len(problems) == 0 || out[name] != "" {
+				continue
+			}
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[name] = text(t, problems)
+		}
+	}
+	return out
+}
+
+// text returns the first of the problems in one line, for a region that gets no instance because of them.
+func text(t *Task, problems job.Errors) string {
 	return fmt.Sprintf("driver %s of its nodes does not accept %s: %s", t.Driver, problems[0].Field, problems[0].Message)
 }

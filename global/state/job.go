@@ -198,7 +198,6 @@ func (j *Job) followCanaries() {
 // Planned returns a job as a transaction leaves it, without its slots. rev is the revision of its record.
 func Planned(t *Tx, k JobKey, rec *Record, rev int64) place.Job {
 	out := rec.ToPlace(rev)
-	AddRefusals(t.State, rec, &out)
 	if r := t.Rollout(k); rec != nil && !rec.Stopped() && r.GetRun() == rec.Run(rev) && r.GetVersion() == rec.RolledOut() {
 		out = withCanaries(out, r)
 		if out.RegionOrder != nil {
@@ -211,6 +210,7 @@ func Planned(t *Tx, k JobKey, rec *Record, rev int64) place.Job {
 			out.KeepStable(j.stable())
 		}
 	}
+	AddRefusals(t.State, rec, &out)
 	return out
 }
 

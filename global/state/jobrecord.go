@@ -450,6 +450,11 @@ func (r *Record) asksRevert() bool {
 	return r != nil && slices.ContainsFunc(r.spec.rules, func(g groupRules) bool { return g.autoRevert })
 }
 
+// hasPlugins reports whether a task has a driver that is not built in.
+func (r *Record) hasPlugins() bool {
+	return r != nil && slices.ContainsFunc(r.spec.rules, func(g groupRules) bool { return len(g.plugins) > 0 })
+}
+
 func (r *Record) rulesOf(group string) groupRules {
 	if r != nil {
 		for i := range r.spec.rules {

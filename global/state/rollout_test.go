@@ -1,6 +1,7 @@
 package state
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/nusa-scheduler/nusa/global/region"
@@ -83,5 +85,43 @@ func TestOrderBeginsWithTheSubmit(t *testing.T) {
 	})
 	if got := job().Place().RegionOrder; got.MaxParallel != 1 || len(got.First) != 0 || got.PauseBetween != 0 {
 		t.Errorf("a version that is taken back: %+v", got)
+	}
+}
+
+// TestHeldVersionDoesNotChooseRegions: while a failed version is held, other instances get the earlier version. A region
+// that accepts only the config of the earlier version may take them. With canaries, or in a pause, instances may get
+// either version.
+func TestHeldVersionDoesNotChooseRegions(t *testing.T) {
+	st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
+	for i, name := range []string{"oslo", "rome"} {
+		st.apply(RegionPrefix+name, &nusav1.Region{ClusterId: name}, int64(i+1))
+		field := map[string]string{"oslo": "image", "rome": "kernel"}[name]
+		st.Forms.Set(name, &nusav1.DriverForms{Drivers: []*nusav1.DriverForm{{Driver: "vm", Forms: []*nusav1.ConfigSchema{
+			{Fields: []*nusav1.ConfigField{{Name: field, Type: nusav1.ConfigType_CONFIG_TYPE_TEXT}}},
+		}}}})
+	}
+	record := func(version int64, field string) *nusav1.JobRecord {
+		spec := testJob("api", 1)
+		spec.Type = nusav1.JobType_JOB_TYPE_SERVICE
+		task := spec.Groups["web"].Tasks["server"]
+		task.Driver, task.Config = "vm", &structpb.Struct{Fields: map[string]*structpb.Value{field: structpb.NewStringValue("x")}}
+		return &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: version, Run: 3}, Since: map[string]int64{"web": version}}
+	}
+	k := JobKey{"default", "api"}
+	st.apply(jobPrefix+k.String(), record(2, "kernel"), 4)
+	st.apply(HealthyPrefix+k.String(), record(1, "image"), 5)
+	for what, c := range map[string]struct {
+		rollout *nusav1.RolloutRecord
+		refuse  []string
+	}{
+		"rolls out": {&nusav1.RolloutRecord{Run: 3, Version: 2}, []string{"oslo"}},
+		"failed":    {&nusav1.RolloutRecord{Run: 3, Version: 2, Failed: "it crashes"}, []string{"rome"}},
+		"paused":    {&nusav1.RolloutRecord{Run: 3, Version: 2, Paused: true}, []string{"oslo", "rome"}},
+	} {
+		st.apply(rolloutPrefix+k.String(), c.rollout, 6)
+		got := st.Jobs[k].ToPlace(st.Sight())
+		if refuse := slices.Sorted(maps.Keys(got.Groups[0].Refused)); !slices.Equal(refuse, c.refuse) {
+			t.Errorf("%s: the regions %v refuse it, want %v", what, refuse, c.refuse)
+		}
 	}
 }

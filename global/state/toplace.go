@@ -49,27 +49,29 @@ func specToPlace(spec *nusav1.JobSpec) place.Job {
 	return out
 }
 
-// AddRefusals adds to a job which regions refuse the config of its tasks. The lock is held.
+// AddRefusals adds to a job which regions refuse the config of its tasks. While a failed version is held, instances
+// get Stable, so only the config of Stable counts. With canaries, or in a pause, they may get either version, and a
+// region must accept both. The lock is held.
 func AddRefusals(st *State, rec *Record, j *place.Job) {
-	if rec == nil || !slices.ContainsFunc(rec.spec.rules, func(r groupRules) bool { return len(r.plugins) > 0 }) {
+	var stable *Record
+	if of := st.Jobs[JobKey{j.Namespace, j.Name}]; of != nil && j.Stable != nil && j.Type == place.Service {
+		stable = of.Healthy
+	}
+	if !rec.hasPlugins() && !stable.hasPlugins() {
 		return
 	}
 	j.Groups = slices.Clone(j.Groups)
 	for i := range j.Groups {
-		j.Groups[i].Refused = nil
-		plugins := rec.rulesOf(j.Groups[i].Name).plugins
-		for k := range plugins {
-			for name := range st.Regions {
-				problems := st.Forms.Refuses(name, &plugins[k])
-				if len(problems) == 0 || j.Groups[i].Refused[name] != "" {
-					continue
-				}
-				if j.Groups[i].Refused == nil {
-					j.Groups[i].Refused = map[string]string{}
-				}
-				j.Groups[i].Refused[name] = forms.Text(&plugins[k], problems)
-			}
+		g := &j.Groups[i]
+		plugins, was := rec.rulesOf(g.Name).plugins, stable.rulesOf(g.Name).plugins
+		switch {
+		case !stable.HasGroup(g.Name) || stable.Version() >= g.UnchangedSince:
+		case g.CanaryFrom > 0 || j.Paused:
+			plugins = slices.Concat(plugins, was)
+		default:
+			plugins = was
 		}
+		g.Refused = st.Forms.Refusals(plugins)
 	}
 }
 
@@ -460,9 +462,6 @@ func resourcesToPlace(r *nusav1.Resources) place.Resources {
 // ToPlace returns the job with its slots, in the form that package place takes. The lock is held.
 func (j *Job) ToPlace(see Sight) place.Job {
 	out := j.Alone()
-	if see.st != nil {
-		AddRefusals(see.st, j.Record, &out)
-	}
 	out.Slots = j.SortedSlots()
 	out.Breaches = j.Notes().Breaches
 	out.Summaries = j.Reported(j.Record)
@@ -473,6 +472,9 @@ func (j *Job) ToPlace(see Sight) place.Job {
 	}
 	if out.RolloutHold != "" {
 		out.KeepStable(j.stable())
+	}
+	if see.st != nil {
+		AddRefusals(see.st, j.Record, &out)
 	}
 	if Sustained(j.Notes().Breaches) {
 		out.Down = j.NotRunning(see)
