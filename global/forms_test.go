@@ -117,4 +117,12 @@ func TestConfigOfPlugins(t *testing.T) {
 	if again.welcome.GetForms() == 0 {
 		t.Error("a new session does not learn that the server has the forms")
 	}
+	again.leave()
+	other := helloOf("alpha", 3)
+	other.Version = "another" // it may be an earlier one, which sends no forms
+	last := s.join(other)
+	last.wait("welcome", func() bool { return last.welcome != nil })
+	if last.welcome.GetForms() != 0 {
+		t.Error("a master of another version relies on the forms of the earlier one")
+	}
 }

@@ -411,6 +411,7 @@ func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
 	}
 	if was := r.Life.ClusterID; was != "" && was != rec.GetClusterId() {
 		st.forgetSummaries(r) // the log of another cluster begins at index 1 again
+		st.Forms.Remove(name)
 	}
 	changed := r.Record.GetCordoned() != rec.GetCordoned() || r.Record.GetDraining() != rec.GetDraining() ||
 		r.Record.GetClusterId() != rec.GetClusterId() || !proto.Equal(r.Record.GetDefinition(), rec.GetDefinition())
