@@ -140,6 +140,9 @@ func applyOverride(t *txn, c *SetOverride) error {
 	if !found {
 		return fmt.Errorf("%w: region %s has no part of job %s", ErrNotFound, t.cluster.Region, key)
 	}
+	if old != nil && old.Run < 0 { // the slots are still those of the former federation
+		run = -1 - run
+	}
 	next := &Override{Namespace: c.Namespace, Job: c.Job, Run: run, Reason: c.Reason, By: c.By, SetUnixNano: t.now, Index: t.index}
 	if c.Stop {
 		next.Stopped = true
