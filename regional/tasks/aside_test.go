@@ -138,3 +138,38 @@ func TestForeignFiles(t *testing.T) {
 	w.write(r)
 	w.check(s)
 }
+
+// TestRetentionOnAFullDisk: old segments are removed also while the journal cannot become segments, which gives room.
+func TestRetentionOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 25)
+	s, r := segmentsOf(t, w)
+	for s.recent.ended == 0 {
+		w.step()
+		w.write(r)
+	}
+	for next := s.sequence; next < s.sequence+8; next++ {
+		if err := os.MkdirAll(filepath.Join(s.journalPath(next)+".tmp", "x"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	late := w.clock().Add(2 * s.limits.Age)
+	if !s.due(late) {
+		t.Fatal("the test needs a journal that should become segments")
+	}
+	if err := s.trim(late); err == nil {
+		t.Error("nothing failed")
+	}
+	if n := len(s.segments); n > 0 {
+		t.Errorf("%d segments are left", n)
+	}
+}
+
+// TestSegmentsAreFew: the files that are open do not grow with the records that may be kept.
+func TestSegmentsAreFew(t *testing.T) {
+	for _, n := range []int64{leastCount, DefaultCount, 8 * DefaultCount} {
+		if l := (Limits{Count: n}); n/int64(l.full()) > mostSegments {
+			t.Errorf("%d records have %d segments", n, n/int64(l.full()))
+		}
+	}
+}

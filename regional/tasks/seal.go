@@ -21,7 +21,7 @@ const (
 	// A segment has at least one record in segmentShare of all that may be kept, at most segmentRecords. It
 	// has the ends of at least one part in ageShare of the time for which records are kept, unless it is full.
 	segmentShare   = 64
-	segmentRecords = 16_384
+	segmentRecords = 131_072
 	segmentLeast   = 16
 	ageShare       = 32
 	// mostSegments bounds the segments that age makes: files are open.
@@ -228,17 +228,17 @@ func idRows(list []*entry) (out []byte) {
 	return out
 }
 
-// trim writes a segment if that is due, and removes records beyond the limits.
+// trim writes a segment if that is due, and removes records beyond the limits. It removes segments also if the
+// disk has no room for another one.
 func (s *Store) trim(now time.Time) error {
+	var failed error
 	if s.due(now) {
-		if err := s.rotate(now, 0); err != nil {
-			return err
-		}
+		failed = s.rotate(now, 0)
 	}
 	passed := now.Add(-s.limits.Age).UnixNano()
 	for {
 		g, over := s.surplus(now)
-		if g == nil && over == 0 {
+		if g == nil && (over == 0 || failed != nil) {
 			break
 		}
 		if g == nil { // only the journal is left
@@ -251,6 +251,9 @@ func (s *Store) trim(now time.Time) error {
 		if err := s.remove(g); err != nil {
 			return err
 		}
+	}
+	if failed != nil {
+		return failed
 	}
 	return s.passGaps(passed)
 }

@@ -51,11 +51,11 @@ after the last event, and says when events are missing:
                caller, or something was left out
 
 --instances adds what each attempt of an instance does: placed, starting, running,
-restarted, complete, failed, declined, stopped, lost. --region shows the events of that region's master, which
-include its own jobs and nodes. --since begins with past events, as far as they are
-stored. --after and --token continue after an earlier event, and say how many events are
-missing (-o json shows numbers and tokens). Events of instances in other regions always
-begin now. --type and --subject select events; the server leaves out the others.`,
+restarted, complete, failed, declined, stopped, lost. --region shows the events of that
+region's master, which include its own jobs and nodes. --since begins with past events,
+as far as they are stored. --after and --token continue after an earlier event, and say
+how many are missing (-o json shows numbers and tokens). Events of instances in other
+regions always begin now. With --type and --subject the server leaves out other events.`,
 		Example: `  nusa events --type job. --subject team-a/
   nusa events --durable --after 1042 -o json`,
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
