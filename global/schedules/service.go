@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/nusa-scheduler/nusa/global/api"
+	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/schedules/plan"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
@@ -94,6 +95,8 @@ func (s *Service) found(ctx context.Context, ref *nusav1.JobRef, what string) (*
 		has = e.spec.GetParameterized() != nil
 	}
 	switch {
+	case e.spec == nil && j.Record.Type() == place.Workflow:
+		return nil, nil, status.Errorf(codes.FailedPrecondition, "workflow %s has no schedule: `nusa workflow list %s` shows its runs", k, k.Name)
 	case e.spec == nil:
 		return nil, nil, status.Errorf(codes.FailedPrecondition, "job %s has neither schedule nor parameterized: it begins no runs", k)
 	case what == "schedule" && !has:

@@ -391,7 +391,7 @@ func (r *run) childKey(i, item, attempt int) state.JobKey {
 // checkStep refuses the name of a step that the run does not have.
 func (r *run) checkStep(field, name string) error {
 	if _, ok := r.def.graph.Index(name); !ok {
-		return invalid(field, "run %s has no step %q", r.key, name)
+		return invalid(field, "run %s has no step %q: `nusa workflow status %s` shows its steps", r.key, name, r.key.Name)
 	}
 	return nil
 }

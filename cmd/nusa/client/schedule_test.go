@@ -100,7 +100,7 @@ func TestScheduleCommands(t *testing.T) {
 		{"job schedule trigger nightly", "", "job status nightly.20261128-101500-t", 0},
 		{"job schedule backfill nightly --from 2026-11-01 --to 2026-11-08T12:00:00+01:00", "", "7 runs to begin, one after another", 0},
 		{"job schedule backfill nightly --from yesterday --to 2026-11-08", "", "--from must be a time such as", 1},
-		{"job schedule backfill nightly --to 2026-11-08", "", "--from must be a time such as", 1},
+		{"job schedule backfill nightly --to 2026-11-08", "", "--from is missing: a time such as", 1},
 		{"job dispatch resize --payload - --meta who=jane,size=2 --idempotency-key order-7", "hello", "run default/resize.k0123456789abcdef has begun", 0},
 		{"job dispatch resize --payload " + large, "", "more than 64KiB", 1},
 		{"job dispatch resize --payload nosuchfile", "", "no such file", 1},

@@ -175,6 +175,9 @@ func (p *Plan) count(r *Rule, runs []Run) {
 		if r.PauseAfter > 0 && p.State.Failures >= r.PauseAfter && !p.State.Paused {
 			p.State.Paused, p.Paused = true, true
 			p.State.PauseReason = fmt.Sprintf("%d runs in a row have failed, the last one is %s", p.State.Failures, run.Name)
+			if p.State.Failures == 1 {
+				p.State.PauseReason = "run " + run.Name + " has failed"
+			}
 		}
 	}
 }

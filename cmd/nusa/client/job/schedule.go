@@ -175,6 +175,9 @@ func parseMoment(flag, text string) (time.Time, error) {
 			return t, nil
 		}
 	}
+	if text == "" {
+		return time.Time{}, fmt.Errorf("%s is missing: a time such as 2026-11-28T10:00:00Z, or a date", flag)
+	}
 	return time.Time{}, fmt.Errorf("%s must be a time such as 2026-11-28T10:00:00Z, or a date, not %q", flag, text)
 }
 

@@ -259,7 +259,7 @@ func (f *waiter) ended() (bool, error) {
 func (f *waiter) mayBeReverted() bool {
 	reverts := false
 	for _, g := range f.latest.GetSpec().GetGroups() {
-		reverts = reverts || g.GetUpdate().GetAutoRevert()
+		reverts = reverts || job.AutoRevert(g)
 	}
 	if f.batch || f.already || f.latest.GetVersion() < 2 || !reverts {
 		return false

@@ -81,7 +81,9 @@ or canceled.`,
 				return err
 			}
 			if detach {
-				return c.Print(r, func(w *term.Screen) { fmt.Fprintf(w, "%s runs\n", runName(r)) })
+				return c.Print(r, func(w *term.Screen) {
+					fmt.Fprintf(w, "%s runs; follow it with: %s workflow status %s\n", runName(r), c.Program, cli.RefArg(refOf(r)))
+				})
 			}
 			return await(c, r, timeout)
 		}),
@@ -370,6 +372,9 @@ func logsCommand(s *cli.Settings) *cobra.Command {
 		switch {
 		case at < 0:
 			return "", fmt.Errorf("step %s has %d items: --item is 0 to %d", args[1], len(all.GetSteps()), len(all.GetSteps())-1)
+		case all.GetSteps()[at].GetRun() != "":
+			st := stepName(all.GetSteps()[at])
+			return "", fmt.Errorf("step %s is a workflow: name one of its steps, as %s/STEP; %s workflow status %s shows them", st, st, c.Program, cli.RefArg(ref))
 		case all.GetSteps()[at].GetJob() == "":
 			return "", fmt.Errorf("step %s is %s: it has written nothing", stepName(all.GetSteps()[at]), term.Word(all.GetSteps()[at].GetState()))
 		}
