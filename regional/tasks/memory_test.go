@@ -10,6 +10,7 @@ import (
 	"time"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
 // TestRecordsShareWhatTheyHaveInCommon: a restart and a copy take no more memory for a record than the writer did.
@@ -85,4 +86,44 @@ func TestCopiesBecomeSegments(t *testing.T) {
 		stop()
 		done.Wait()
 	})
+}
+
+// TestLongLivesAreBounded: the record of an allocation that restarts for years does not grow, however often its
+// region's servers begin again.
+func TestLongLivesAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 34)
+	s, r := w.newStore(Limits{})
+	w.submit(1)
+	id := w.order[0]
+	w.write(r)
+	restarts, first := int32(0), 0
+	for round := range 12 {
+		for range maxPieces - 8 {
+			restarts++
+			w.now += second
+			w.seq++
+			w.do(state.Command{AgentReports: &state.AgentReports{
+				NodeID: w.want[id].NodeId, Position: state.Position{Epoch: "e", Sequence: w.seq},
+				Reports: []state.AllocReport{{ID: id, State: state.Running, Restarts: restarts}},
+			}})
+			w.expect(id, nusav1.AllocState_ALLOC_STATE_RUNNING, restarts)
+			w.write(r)
+		}
+		if err := s.rotate(w.clock(), 0); err != nil {
+			t.Fatal(err)
+		}
+		s.close("restart")
+		if err := s.open(); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := s.journal.record(s.recent.order[0].at)
+		if round == 1 {
+			first = len(raw)
+		}
+		if err != nil || round > 1 && len(raw) > 2*first {
+			t.Fatalf("%d bytes after %d restarts of the server, %d after the first, %v", len(raw), round, first, err)
+		}
+	}
+	w.check(s)
 }

@@ -255,7 +255,7 @@ func (o *opened) read(latest map[int64]*entry, at, earlier int64, data []byte) e
 			e = fresh
 			o.recent.add(e)
 		}
-		e.pieces = 0
+		e.pieces = uint16(max(0, len(rec.Task.GetChanges())-1)) // the pieces of a former journal are one frame
 	} else if e != nil {
 		delete(latest, earlier)
 		before := e.ended
