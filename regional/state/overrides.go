@@ -140,7 +140,10 @@ func applyOverride(t *txn, c *SetOverride) error {
 	if !found {
 		return fmt.Errorf("%w: region %s has no part of job %s", ErrNotFound, t.cluster.Region, key)
 	}
-	if old != nil && old.Run < 0 { // the slots are still those of the former federation
+	switch { // after a rebind, the slots are still those of the former federation
+	case old != nil && old.Run == runOver:
+		run = runOver
+	case old != nil && old.Run < 0:
 		run = -1 - run
 	}
 	next := &Override{Namespace: c.Namespace, Job: c.Job, Run: run, Reason: c.Reason, By: c.By, SetUnixNano: t.now, Index: t.index}
@@ -207,6 +210,9 @@ func changeOverride(t *txn, key JobKey, o *Override, kind EventKind, text string
 	t.res.Changed = true
 }
 
+// runOver is Override.Run once the region was bound to two other federations since: no rebind lets it count again.
+const runOver = math.MinInt64
+
 // RebindLevel is the feature level from which on a rebind ends the overrides.
 const RebindLevel = 15
 
@@ -218,9 +224,13 @@ func reboundOverrides(t *txn, returns bool) {
 		return
 	}
 	for _, o := range slices.Collect(t.Overrides()) {
-		if (o.Run < 0) == returns {
+		run := -1 - o.Run
+		if o.Run < 0 && !returns {
+			run = runOver
+		}
+		if o.Run != runOver && (o.Run < 0 || !returns) {
 			marked := *o
-			marked.Run = -1 - o.Run
+			marked.Run = run
 			t.setOverride(JobKey{Namespace: o.Namespace, Job: o.Job}, &marked)
 		}
 	}
