@@ -13,6 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
 )
@@ -142,6 +143,14 @@ func (t *Tx) checkSize() error {
 		return fmt.Errorf("%w: %d writes of %d bytes", errTxFull, len(t.changes), t.size)
 	}
 	return nil
+}
+
+// Crowded reports whether another job may not fit into the transaction, with the room that its slots need: a request
+// that submits several jobs leaves the rest to the next transaction.
+func (t *Tx) Crowded() bool {
+	const others = 16 // writes of the job besides its slots, of its request, and of the audit and event logs
+	room := t.room + t.ops/4
+	return len(t.changes)+len(t.expected)+room+others > t.ops || t.size+(room+others)*slotBytes+job.MaxSize > commitBytes
 }
 
 // submitFresh notes that the transaction submits a job that the store does not have, so that its

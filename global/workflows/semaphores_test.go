@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -277,5 +278,28 @@ func TestJobsOfStepsLeaveTheirWorkflowAsItIs(t *testing.T) {
 	}
 	if !proto.Equal(spec, before) {
 		t.Errorf("the job of a step has changed its workflow to %v", spec)
+	}
+}
+
+// TestPlanOfLargeStepsFits: the plan of a run fits into a transaction, also if its steps have many groups.
+func TestPlanOfLargeStepsFits(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	text.WriteString("name: sim\nworkflow:\n  steps:\n")
+	for i := range 30 {
+		fmt.Fprintf(&text, "    s%d:\n      groups:\n", i)
+		for g := range 12 {
+			fmt.Fprintf(&text, "        g%d: {tasks: {main: {driver: process, config: {command: sleep}}}}\n", g)
+		}
+	}
+	s, b := newService(t, text.String())
+	l := &lab{t, s, &Semaphores{Current: s.Current}, b}
+	b.st.Lock()
+	b.st.GlobalLevel = state.StepNeedsLevel
+	b.st.Unlock()
+	r := l.start("one")
+	l.decide()
+	if n := len(r.jobs); n != 30 {
+		t.Errorf("%d of 30 steps have begun", n)
 	}
 }

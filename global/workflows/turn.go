@@ -177,7 +177,7 @@ func (b *Book) take(t *state.Tx, r *run, batch []int, children map[string]child)
 	out.plan = p
 	bytes, whole := 0, true
 	for n, a := range p.Actions {
-		if bytes > planBytes {
+		if bytes > planBytes || n > 0 && t.Crowded() {
 			for _, rest := range p.Actions[n:] {
 				out.again = append(out.again, rest.Step)
 			}
