@@ -57,7 +57,7 @@ func (s *Service) Collect(_ context.Context, req *nusav1.CollectRequest) (*nusav
 				if !in.Exhausted {
 					continue
 				}
-				all := slices.Collect(view.InstanceAllocs(g.Key, in.Index))
+				all := attemptsOf(in, slices.Collect(view.InstanceAllocs(g.Key, in.Index)))
 				if len(all) == 0 || has(g.Key.Group, all[len(all)-1].JobVersion, in.Run, in.Index) {
 					continue // the region has forgotten the last attempt, or the global tier has the letter
 				}
@@ -95,6 +95,19 @@ func collected(spans []*nusav1.CollectedSpan) func(group string, version, run in
 		at, _ := slices.BinarySearchFunc(all, index+1, func(s *nusav1.CollectedSpan, from int32) int { return cmp.Compare(s.GetFrom(), from) })
 		return at > 0 && index < all[at-1].GetTo() // spans do not overlap, except with single instances that are not stored yet
 	}
+}
+
+// attemptsOf returns the attempts of an instance in its present run, and in the version of the last of them. The
+// region also stores those of earlier runs and versions, and of a purged job of the same name. Run 0 comes from an
+// earlier version of Nusa, and equals every run.
+func attemptsOf(in *state.Instance, all []*state.Alloc) []*state.Alloc {
+	var last *state.Alloc
+	if len(all) > 0 {
+		last = all[len(all)-1]
+	}
+	return slices.DeleteFunc(all, func(a *state.Alloc) bool {
+		return a.JobVersion != last.JobVersion || a.Run != in.Run && a.Run != 0 && in.Run != 0
+	})
 }
 
 // letter returns an instance without attempts left. all are its allocations, at least one.
