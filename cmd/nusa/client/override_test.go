@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -35,6 +36,9 @@ func (s *overrideServer) Set(_ context.Context, r *nusav1.SetOverrideRequest) (*
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	const owned = 4
+	if r.GetRegion() == "kobe" {
+		return nil, rpcerr.NotFound(rpcerr.KindJob, r.GetJob().GetName(), "region kobe has no part of the job")
+	}
 	out := &nusav1.Override{Namespace: r.GetJob().GetNamespace(), Job: r.GetJob().GetName(), Region: r.GetRegion(), Stopped: r.GetStop(), Reason: r.GetReason(), Set: timestamppb.Now(), Held: owned - r.GetCount()}
 	switch {
 	case r.GetCount() > owned:
@@ -68,6 +72,9 @@ func TestOverrideCommands(t *testing.T) {
 		{"job scale web 1 --reason hot", "--region and --reason need --override", 1},
 		{"job stop web --override --purge", "--override stops no whole job", 1},
 		{"job scale web 5 --override --region jakarta", "has 4 of the instances", 1},
+		{"job scale same 1 --override --region kobe", "region kobe runs nothing of job default/same: `nusa job status same` shows where it runs", 1},
+		{"job stop same --override --region kobe", "region kobe runs nothing of job default/same: `nusa job status same` shows where it runs", 1},
+		{"job scale nosuch 1 --override --region kobe", "job default/nosuch does not exist", 1},
 		{"job scale web 1 --override --region jakarta --reason hot", "default/web at jakarta: api scaled to 1: hot; 3 instances held", 0},
 		{"job override list", "default/web  jakarta     3  0s ago  api scaled to 1: hot", 0},
 		{"job override list -o json", `"held":3`, 0},

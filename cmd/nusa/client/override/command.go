@@ -1,10 +1,13 @@
 package override
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
@@ -121,9 +124,20 @@ func (f *Flags) Set(c *cli.Session, req *nusav1.SetOverrideRequest) error {
 	req.Region, req.Reason = c.Region, f.reason
 	o, err := client(c).Set(ctx, req)
 	if err != nil {
-		return err
+		return noPart(ctx, c, req, err)
 	}
 	return c.Print(o, func(w *term.Screen) { writeSet(w, req.GetJob(), o) })
+}
+
+// noPart tells a job that a region has no part of from a job that does not exist.
+func noPart(ctx context.Context, c *cli.Session, req *nusav1.SetOverrideRequest, err error) error {
+	if status.Code(err) != codes.NotFound || req.GetGroup() != "" || req.GetRegion() == "" {
+		return err
+	}
+	if _, missing := c.Jobs().Get(ctx, &nusav1.GetJobRequest{Job: req.GetJob()}); missing != nil {
+		return err
+	}
+	return fmt.Errorf("region %s runs nothing of job %s: `%s job status %s` shows where it runs", req.GetRegion(), cli.RefName(req.GetJob()), c.Program, cli.RefArg(req.GetJob()))
 }
 
 func writeSet(w *term.Screen, ref *nusav1.JobRef, o *nusav1.Override) {
