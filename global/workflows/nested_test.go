@@ -122,6 +122,7 @@ func TestStoriesOfWorkflowsInsideOthers(t *testing.T) {
 		_, err = x.flows.Cancel(t.Context(), &nusav1.CancelWorkflowRequest{Run: &nusav1.JobRef{Namespace: "default", Name: r.GetName()}})
 		must(err)
 		say("a cancel reaches the runs inside", r.GetName())
+		canceledSteps(x, &out, say)
 		_, err = x.begin("deep", nil)
 		must(err)
 		r, err = x.begin("inline", map[string]string{"day": "friday"})
@@ -147,6 +148,48 @@ func TestStoriesOfWorkflowsInsideOthers(t *testing.T) {
 		}
 		golden.File(t, "testdata/nested.txt", out.String())
 	})
+}
+
+// canceledSteps tells what becomes of the steps of a canceled run that had not begun.
+func canceledSteps(x *term, out *strings.Builder, say func(title, run string)) {
+	x.submit("name: exits\nworkflow: {steps: {a: {approval: true}, b: {depends: a.failed, approval: true}, c: {depends: b.succeeded, workflow: inner, meta: {day: x}, foreach: {items: [x, y]}}, bye: {workflow: inner, meta: {day: x}}}, on_exit: bye}\n")
+	r, err := x.begin("exits", nil)
+	ref := &nusav1.JobRef{Namespace: "default", Name: r.GetName()}
+	must := func(err error) {
+		x.t.Helper()
+		if err != nil {
+			x.t.Fatal(err)
+		}
+	}
+	tell := func(title string) {
+		x.t.Helper()
+		say(title, ref.GetName())
+		g, err := x.flows.Graph(x.t.Context(), &nusav1.GetWorkflowGraphRequest{Run: ref})
+		must(err)
+		fmt.Fprintf(out, "  %d of %d steps have ended; graph:", g.GetRun().GetStepsEnded(), g.GetRun().GetSteps())
+		for _, s := range g.GetSteps() {
+			fmt.Fprintf(out, " %s %s %d/%d", s.GetName(), strings.ToLower(strings.TrimPrefix(s.GetState().String(), "STEP_STATE_")), s.GetItemsEnded(), s.GetItems())
+		}
+		out.WriteString("\n")
+	}
+	cancel := func() {
+		x.t.Helper()
+		_, err := x.flows.Cancel(x.t.Context(), &nusav1.CancelWorkflowRequest{Run: ref})
+		must(err)
+	}
+	must(err)
+	must(x.approve(ref.GetName(), "a", true))
+	cancel()
+	tell("a canceled run has no pending steps, while on_exit runs")
+	must(x.approve(ref.GetName(), "bye/look", true))
+	tell("and after its end")
+	_, err = x.flows.Retry(x.t.Context(), &nusav1.RetryWorkflowRequest{Run: ref, From: "a"})
+	must(err)
+	tell("a retry makes them pending again")
+	cancel()
+	time.Sleep(time.Minute)
+	must(x.approve(ref.GetName(), "bye/look", true))
+	tell("a canceled retry")
 }
 
 // nest is a random workflow: a step without inner waits for an approval.

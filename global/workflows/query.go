@@ -10,6 +10,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/workflows/flow"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	"github.com/nusa-scheduler/nusa/job/steps"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/rights"
 )
@@ -168,6 +169,12 @@ func (r *run) status(i, item int) *nusav1.StepStatus {
 	if out.GetState() == nusav1.StepState_STEP_STATE_UNSPECIFIED {
 		out.State = nusav1.StepState_STEP_STATE_PENDING
 	}
+	if out.GetState() == nusav1.StepState_STEP_STATE_PENDING && r.past(i) {
+		out.State, out.Message = nusav1.StepState_STEP_STATE_CANCELED, "did not run: the run was canceled"
+		if out.GetAttempts() > 0 {
+			out.Message = "did not run again: the run was canceled"
+		}
+	}
 	switch {
 	case out.GetAttempts() > 0 && r.inner(i):
 		out.Run = r.childName(i, item, int(out.GetAttempts()))
@@ -175,6 +182,20 @@ func (r *run) status(i, item int) *nusav1.StepStatus {
 		out.Job = r.childName(i, item, int(out.GetAttempts()))
 	}
 	return out
+}
+
+// past reports whether a step that has not begun will not begin, because the run has ended, or only on_exit still
+// runs. Only a canceled run has such steps. No record says that: a retry may begin them. The lock is held.
+func (r *run) past(i int) bool {
+	return !r.live() || r.snap.Phase == flow.Exiting && i != r.def.graph.OnExit
+}
+
+// over returns the number of steps that have ended, with those that will not begin. The lock is held.
+func (r *run) over() (n int) {
+	for i := range r.snap.Steps {
+		n += one(r.snap.Steps[i].End != steps.None || r.past(i))
+	}
+	return n
 }
 
 // Graph implements nusav1.WorkflowsServer.
@@ -195,7 +216,7 @@ func (s *Service) Graph(ctx context.Context, req *nusav1.GetWorkflowGraphRequest
 		if r.items[i] != nil {
 			g.Items = int32(len(r.items[i]))
 			for _, it := range r.snap.Steps[i].Items[:len(r.items[i])] {
-				g.ItemsEnded += int32(one(it.Stage == flow.Done))
+				g.ItemsEnded += int32(one(it.Stage == flow.Done || it.Stage == flow.Idle && r.past(i)))
 			}
 		}
 		out.Steps = append(out.Steps, g)
@@ -210,6 +231,9 @@ func (r *run) stateOf(i int) nusav1.StepState {
 		return end
 	}
 	best := nusav1.StepState_STEP_STATE_PENDING
+	if r.past(i) {
+		best = nusav1.StepState_STEP_STATE_CANCELED
+	}
 	for item := range st.Items {
 		switch s := r.status(i, item).GetState(); s {
 		case nusav1.StepState_STEP_STATE_RUNNING:

@@ -333,6 +333,9 @@ func messageOf(b *Book, r *run) *nusav1.WorkflowRun {
 		Trigger: src.GetTrigger(), Time: src.GetTime(), Parent: src.GetParent(), ParentStep: src.GetParentStep(),
 		PayloadBytes: int32(len(b.payloads[r.key])),
 	}
+	if out.GetState() == nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_CANCELED || r.snap.Phase == flow.Exiting {
+		out.StepsEnded = int32(r.over())
+	}
 	if r.live() && r.refused != "" {
 		out.Message = r.refused
 	}
