@@ -70,6 +70,19 @@ func TestNewRunStartsFromTheBeginning(t *testing.T) {
 			t.Error("the first attempt of a run must prove itself")
 		}
 	})
+	t.Run("another version after a failure", func(t *testing.T) {
+		l := begin(t)
+		l.ok(Command{SetLimits: &SetLimits{FeatureLevel: AgainLevel}})
+		l.ok(testReport("n1", AllocReport{ID: "a1", State: Failed}))
+		l.ok(testOrder(0, 2, 30, job(2), ofRun(10)))
+		if in := l.Instance(webKey, 0); in.Failures != 0 || in.Reason != ReasonSuperseded {
+			t.Errorf("%+v", in)
+		}
+		l.ok(testPlace("b1", 0, "n1", 2))
+		if a, _ := l.Alloc("b1"); !a.Proving {
+			t.Error("the version counts as running at once, although the one before had failed there")
+		}
+	})
 	t.Run("still running", func(t *testing.T) {
 		l := begin(t)
 		l.ok(testOrder(0, 2, 30, job(2), ofRun(30)))

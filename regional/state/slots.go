@@ -329,9 +329,14 @@ func (t *txn) renew(g *group, s *Slot, job *Job) {
 	}
 }
 
+// AgainLevel is the feature level from which on an instance that waits for its next attempt after a failure must
+// become proven in a new version, too.
+const AgainLevel = 15
+
 func (t *txn) renewOne(g *group, s *Slot, job *Job, hash uint64, index int32) {
 	in := t.instance(g, index)
-	if !sameRun(in.Run, s.Run) {
+	again := sameRun(in.Run, s.Run)
+	if !again {
 		in.Done, in.Reason, in.Message = false, "", ""
 		in.Generation = 0
 	}
@@ -341,6 +346,9 @@ func (t *txn) renewOne(g *group, s *Slot, job *Job, hash uint64, index int32) {
 		in.Declined, in.Generation = nil, s.Generation
 	}
 	if in.Generation != s.Generation {
+		if again && in.Failures > 0 && !in.Exhausted && t.cluster.FeatureLevel >= AgainLevel {
+			in.Reason, in.Message = ReasonSuperseded, "" // the next attempt must become proven
+		}
 		in.Failures, in.NotBeforeUnixNano, in.Exhausted, in.Declined, in.Retry = 0, 0, false, nil, nil
 		in.Generation = s.Generation
 	}

@@ -68,7 +68,7 @@ type Cluster struct {
 	// rules may raise the memory: see MemoryLevel, and drains have deadlines: see DrainLevel. From 12 on,
 	// it has overrides: see OverrideLevel. From 13 on, the events include placements and starts: see TaskLevel.
 	// From 14 on, attempts move with instances: see AttemptsLevel. From 15 on, a rebind ends overrides: see
-	// RebindLevel.
+	// RebindLevel, and a version becomes proven where the one before has just failed: see AgainLevel.
 	FeatureLevel uint32
 	// Recovered is true from the beginning of an incarnation after a recovery until every lease of
 	// earlier incarnations has ended. While it is true, nothing that a lease binds may start.
