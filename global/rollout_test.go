@@ -179,3 +179,50 @@ func TestFirstVersionWithAutoRevert(t *testing.T) {
 		t.Errorf("reverted to %v", back)
 	}
 }
+
+// TestRevertSkipsFailedVersions: a revert without a version goes back to the latest one that ran completely. The
+// history says which did, and which failed.
+func TestRevertSkipsFailedVersions(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	o := &rollout{t: t, s: s, r: s.joined("alpha")}
+	calls := nusav1.NewRolloutsClient(s.conn)
+	ref := &nusav1.JobRef{Namespace: "default", Name: "api"}
+	work := func(text string) func(*nusav1.JobSpec) {
+		return func(j *nusav1.JobSpec) {
+			for _, task := range j.Groups["web"].Tasks {
+				task.Env = map[string]string{"V": text}
+			}
+		}
+	}
+	revert := func(want int64, warning string) {
+		t.Helper()
+		out, err := calls.Revert(t.Context(), &nusav1.RevertJobRequest{Job: ref})
+		if err != nil || out.GetRevertedTo() != want || !strings.Contains(strings.Join(out.GetWarnings(), "\n"), warning) || (warning == "") != (len(out.GetWarnings()) == 0) {
+			t.Errorf("%v, %v, want version %d and %q", out, err, want, warning)
+		}
+	}
+	s.submit(testJob("api", 2, work("1")))
+	o.report(1, &nusav1.InstanceCounts{Running: 1, Failed: 1})
+	o.wait(1, fails)
+	s.submit(testJob("api", 2, work("2")))
+	o.report(2, &nusav1.InstanceCounts{Running: 1, Failed: 1})
+	o.wait(2, fails)
+	revert(1, "version 1 was submitted again, and it failed: 1 of 2 instances failed")
+	o.report(3, &nusav1.InstanceCounts{Running: 2})
+	o.wait(3, runs)
+	for v, text := range []string{"4", "5"} {
+		s.submit(testJob("api", 2, work(text)))
+		o.report(int64(4+v), &nusav1.InstanceCounts{Running: 1, Failed: 1})
+		o.wait(int64(4+v), fails)
+	}
+	h, err := calls.History(t.Context(), &nusav1.JobHistoryRequest{Job: ref})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, complete := range []bool{false, false, true, false, false} {
+		if v := h.GetVersions()[i]; v.GetComplete() != complete || (v.GetFailed() == "") != complete {
+			t.Errorf("%v", v)
+		}
+	}
+	revert(3, "")
+}

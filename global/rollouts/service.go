@@ -70,6 +70,7 @@ func (s *Service) History(ctx context.Context, req *nusav1.JobHistoryRequest) (*
 	defer term.State.Unlock()
 	if j := term.State.Jobs[k]; j != nil && j.Record == rec {
 		out.Versions[0].InPlace = j.InPlace()
+		out.Versions[0].Failed, out.Versions[0].Complete = j.HowItRan(rec, term.State.Sight())
 	}
 	return out, nil
 }
@@ -162,7 +163,7 @@ func (s *Service) Revert(ctx context.Context, req *nusav1.RevertJobRequest) (*nu
 	if err != nil {
 		return nil, err
 	}
-	to, err := find(k, rec.Versions(), req.GetTo(), rec.Version())
+	to, err := target(ctx, term, k, rec, req.GetTo())
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +171,51 @@ func (s *Service) Revert(ctx context.Context, req *nusav1.RevertJobRequest) (*nu
 	if err != nil {
 		return nil, err
 	}
-	return api.Submit(ctx, term, &nusav1.SubmitRequest{Spec: spec, CheckRevision: req.GetCheckRevision(), IdempotencyKey: req.GetIdempotencyKey()})
+	out, err := api.Submit(ctx, term, &nusav1.SubmitRequest{Spec: spec, CheckRevision: req.GetCheckRevision(), IdempotencyKey: req.GetIdempotencyKey()})
+	if err != nil {
+		return nil, err
+	}
+	out = proto.CloneOf(out)
+	out.RevertedTo = to.GetVersion()
+	if req.GetTo() == "" && !to.GetComplete() {
+		known := "it is not known to have run completely"
+		if to.GetFailed() != "" {
+			known = "it failed: " + to.GetFailed()
+		}
+		out.Warnings = append(out.Warnings, fmt.Sprintf("no earlier version is known to have run completely, so version %d was submitted again, and %s: `nusa job history %s` lists the versions", to.GetVersion(), known, k))
+	}
+	return out, nil
+}
+
+// target returns the version to which a revert goes back: the one with a number or a tag, or else the latest
+// earlier one that ran completely, if there is one with another spec than the present version. If none ran
+// completely, it is the version before the present one.
+func target(ctx context.Context, term *api.Term, k state.JobKey, rec *state.Record, name string) (out *nusav1.JobVersion, err error) {
+	all := rec.Versions()
+	if name != "" {
+		return find(k, all, name, 0)
+	}
+	term.State.Lock()
+	healthy := term.State.Jobs[k].HealthyVersion(rec)
+	term.State.Unlock()
+	for _, v := range all[1:] {
+		v.Complete = v.GetComplete() || v.GetVersion() == healthy
+		if !v.GetComplete() {
+			continue
+		}
+		spec, err := specOf(ctx, term, k, rec, v)
+		if err != nil {
+			return nil, err
+		}
+		if !proto.Equal(spec, rec.Spec()) {
+			return v, nil
+		}
+		out = cmp.Or(out, v)
+	}
+	if out != nil {
+		return out, nil
+	}
+	return find(k, all, "", rec.Version())
 }
 
 // Tag implements nusav1.RolloutsServer.

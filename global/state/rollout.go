@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -77,6 +78,30 @@ func (j *Job) Rollout(see Sight) place.Rollout {
 		out.Healthy, out.SameSpec = h.Version(), bytes.Equal(h.encoded(), j.Record.encoded())
 	}
 	return out
+}
+
+// HowItRan returns why the version of rec has failed, or else whether every instance ran it once. It knows
+// neither unless rec is the present version. The lock is held.
+func (j *Job) HowItRan(rec *Record, see Sight) (failed string, complete bool) {
+	if j == nil || j.Record == nil || j.Record != rec || rec.Type() == place.Batch {
+		return "", false
+	}
+	if now := j.Rollout(see); now.Failed {
+		return cmp.Or(now.Why, "it failed"), false
+	} else if now.AllRunning {
+		return "", true
+	}
+	r := j.StoredRollout // also of a job that was stopped since
+	return "", r.GetDone() && r.GetRun() == rec.Run(j.Revision) && r.GetVersion() == rec.Version()
+}
+
+// HealthyVersion returns the stored healthy version of a run of the job, if rec is its present version; 0: none.
+// The lock is held.
+func (j *Job) HealthyVersion(rec *Record) int64 {
+	if j == nil || j.Record != rec || j.Healthy == nil || j.Healthy.Run(0) != rec.Run(j.Revision) {
+		return 0
+	}
+	return j.Healthy.Version()
 }
 
 // RolledOut returns the latest version that changed the work of a group in the present run; 0: none

@@ -352,8 +352,9 @@ func (t *Tx) keepVersion(k JobKey, old *Record, next []byte, tag string, rec *nu
 		return err
 	}
 	now := time.Now()
+	failed, complete := t.State.Jobs[k].HowItRan(old, t.State.Sight())
 	all := append(slices.Clone(rec.Versions), &nusav1.StoredVersion{
-		Version: old.Version(), Submitted: head.GetJob().GetSubmitted(), Replaced: timestamppb.New(now), Bytes: int64(len(packed)),
+		Failed: failed, Complete: complete, Version: old.Version(), Submitted: head.GetJob().GetSubmitted(), Replaced: timestamppb.New(now), Bytes: int64(len(packed)),
 		Tag: head.GetTag(), Reverted: head.GetJob().GetReverted(), InPlace: inPlaceOf(t.State.Jobs[k], old),
 	})
 	rec.Versions = nil
@@ -418,7 +419,7 @@ func (r *Record) Versions() (out []*nusav1.JobVersion) {
 	for _, v := range slices.Backward(head.GetVersions()) {
 		out = append(out, &nusav1.JobVersion{
 			Version: v.GetVersion(), Submitted: v.GetSubmitted(), Replaced: v.GetReplaced(), Tag: v.GetTag(), Reverted: v.GetReverted(), Bytes: v.GetBytes(),
-			InPlace: v.GetInPlace(),
+			InPlace: v.GetInPlace(), Failed: v.GetFailed(), Complete: v.GetComplete(),
 		})
 	}
 	return out

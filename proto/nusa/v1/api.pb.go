@@ -475,7 +475,9 @@ type SubmitResponse struct {
 	Changed bool `protobuf:"varint,3,opt,name=changed,proto3" json:"changed,omitempty"`
 	// Choices in the spec that are risky or probably a mistake, for example "groups.web has a
 	// count of 0: nothing of it runs".
-	Warnings      []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Warnings []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Only in responses of Rollouts.Revert: the version whose spec was submitted again.
+	RevertedTo    int64 `protobuf:"varint,5,opt,name=reverted_to,json=revertedTo,proto3" json:"reverted_to,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -536,6 +538,13 @@ func (x *SubmitResponse) GetWarnings() []string {
 		return x.Warnings
 	}
 	return nil
+}
+
+func (x *SubmitResponse) GetRevertedTo() int64 {
+	if x != nil {
+		return x.RevertedTo
+	}
+	return 0
 }
 
 // SubmitManyResponse is the response to one message of the stream.
@@ -8470,12 +8479,14 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x0fidempotency_key\x18\x02 \x01(\tR\x0eidempotencyKey\x12%\n" +
 	"\x0echeck_revision\x18\x03 \x01(\x03R\rcheckRevision\x12\x14\n" +
 	"\x05again\x18\x04 \x01(\bR\x05again\x12\x10\n" +
-	"\x03tag\x18\x05 \x01(\tR\x03tag\"|\n" +
+	"\x03tag\x18\x05 \x01(\tR\x03tag\"\x9d\x01\n" +
 	"\x0eSubmitResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x18\n" +
 	"\achanged\x18\x03 \x01(\bR\achanged\x12\x1a\n" +
-	"\bwarnings\x18\x04 \x03(\tR\bwarnings\"\xa1\x01\n" +
+	"\bwarnings\x18\x04 \x03(\tR\bwarnings\x12\x1f\n" +
+	"\vreverted_to\x18\x05 \x01(\x03R\n" +
+	"revertedTo\"\xa1\x01\n" +
 	"\x12SubmitManyResponse\x123\n" +
 	"\bresponse\x18\x01 \x01(\v2\x17.nusa.v1.SubmitResponseR\bresponse\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\x05R\x04code\x12\x14\n" +

@@ -590,7 +590,10 @@ type StoredVersion struct {
 	Tag      string    `protobuf:"bytes,5,opt,name=tag,proto3" json:"tag,omitempty"`
 	Reverted *Reverted `protobuf:"bytes,6,opt,name=reverted,proto3" json:"reverted,omitempty"`
 	// Like JobVersion.in_place.
-	InPlace       []*InPlaceChange `protobuf:"bytes,7,rep,name=in_place,json=inPlace,proto3" json:"in_place,omitempty"`
+	InPlace []*InPlaceChange `protobuf:"bytes,7,rep,name=in_place,json=inPlace,proto3" json:"in_place,omitempty"`
+	// Like JobVersion.failed and JobVersion.complete.
+	Failed        string `protobuf:"bytes,8,opt,name=failed,proto3" json:"failed,omitempty"`
+	Complete      bool   `protobuf:"varint,9,opt,name=complete,proto3" json:"complete,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -672,6 +675,20 @@ func (x *StoredVersion) GetInPlace() []*InPlaceChange {
 		return x.InPlace
 	}
 	return nil
+}
+
+func (x *StoredVersion) GetFailed() string {
+	if x != nil {
+		return x.Failed
+	}
+	return ""
+}
+
+func (x *StoredVersion) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
 }
 
 // VersionRecord is the spec of an earlier version of a job. Key: versions/NAMESPACE/NAME/VERSION. It
@@ -1899,7 +1916,7 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"SinceEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xa5\x02\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xd9\x02\n" +
 	"\rStoredVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x128\n" +
 	"\tsubmitted\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tsubmitted\x126\n" +
@@ -1907,7 +1924,9 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\x12\x10\n" +
 	"\x03tag\x18\x05 \x01(\tR\x03tag\x12-\n" +
 	"\breverted\x18\x06 \x01(\v2\x11.nusa.v1.RevertedR\breverted\x121\n" +
-	"\bin_place\x18\a \x03(\v2\x16.nusa.v1.InPlaceChangeR\ainPlace\"#\n" +
+	"\bin_place\x18\a \x03(\v2\x16.nusa.v1.InPlaceChangeR\ainPlace\x12\x16\n" +
+	"\x06failed\x18\b \x01(\tR\x06failed\x12\x1a\n" +
+	"\bcomplete\x18\t \x01(\bR\bcomplete\"#\n" +
 	"\rVersionRecord\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\fR\x04spec\"\x95\x06\n" +
 	"\rRolloutRecord\x12\x10\n" +

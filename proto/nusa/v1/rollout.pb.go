@@ -129,7 +129,12 @@ type JobVersion struct {
 	Bytes int64 `protobuf:"varint,6,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	// What the version changed in place when its rollout was done, or when the next version replaced it. Sorted
 	// by group. Empty: nothing, or a server of an earlier version of Nusa was active then.
-	InPlace       []*InPlaceChange `protobuf:"bytes,7,rep,name=in_place,json=inPlace,proto3" json:"in_place,omitempty"`
+	InPlace []*InPlaceChange `protobuf:"bytes,7,rep,name=in_place,json=inPlace,proto3" json:"in_place,omitempty"`
+	// Why the version had failed when the next version replaced it, or why it has failed now. Empty: it has not
+	// failed, or nothing is known about it.
+	Failed string `protobuf:"bytes,8,opt,name=failed,proto3" json:"failed,omitempty"`
+	// Every instance ran the version, and it has not failed since. False: not so, or nothing is known about it.
+	Complete      bool `protobuf:"varint,9,opt,name=complete,proto3" json:"complete,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -211,6 +216,20 @@ func (x *JobVersion) GetInPlace() []*InPlaceChange {
 		return x.InPlace
 	}
 	return nil
+}
+
+func (x *JobVersion) GetFailed() string {
+	if x != nil {
+		return x.Failed
+	}
+	return ""
+}
+
+func (x *JobVersion) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
 }
 
 // JobDiffRequest names two versions.
@@ -342,7 +361,8 @@ func (x *JobDiff) GetLines() []*DiffLine {
 type RevertJobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Job   *JobRef                `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	// A version or a tag. Empty: the version before the present one.
+	// A version or a tag. Empty: the latest earlier version that ran completely; if none did, the version before
+	// the present one, with a warning.
 	To string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
 	// Like SubmitRequest.check_revision.
 	CheckRevision int64 `protobuf:"varint,3,opt,name=check_revision,json=checkRevision,proto3" json:"check_revision,omitempty"`
@@ -545,7 +565,7 @@ const file_nusa_v1_rollout_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\"=\n" +
 	"\n" +
 	"JobHistory\x12/\n" +
-	"\bversions\x18\x01 \x03(\v2\x13.nusa.v1.JobVersionR\bversions\"\xa2\x02\n" +
+	"\bversions\x18\x01 \x03(\v2\x13.nusa.v1.JobVersionR\bversions\"\xd6\x02\n" +
 	"\n" +
 	"JobVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x128\n" +
@@ -554,7 +574,9 @@ const file_nusa_v1_rollout_proto_rawDesc = "" +
 	"\x03tag\x18\x04 \x01(\tR\x03tag\x12-\n" +
 	"\breverted\x18\x05 \x01(\v2\x11.nusa.v1.RevertedR\breverted\x12\x14\n" +
 	"\x05bytes\x18\x06 \x01(\x03R\x05bytes\x121\n" +
-	"\bin_place\x18\a \x03(\v2\x16.nusa.v1.InPlaceChangeR\ainPlace\"W\n" +
+	"\bin_place\x18\a \x03(\v2\x16.nusa.v1.InPlaceChangeR\ainPlace\x12\x16\n" +
+	"\x06failed\x18\b \x01(\tR\x06failed\x12\x1a\n" +
+	"\bcomplete\x18\t \x01(\bR\bcomplete\"W\n" +
 	"\x0eJobDiffRequest\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +

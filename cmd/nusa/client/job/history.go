@@ -19,8 +19,9 @@ func historyCommand(s *cli.Settings) *cobra.Command {
 	return &cobra.Command{
 		Use: "history JOB", Short: "List the stored versions of a job", Args: cli.Positional("JOB"),
 		Long: `Lists the versions of a job, the present one first. The latest 30 earlier versions are
-stored, each for 90 days after its replacement, and at most 16 more that have a tag. While
-the present version is rolled out, its regions follow in their order.`,
+stored, each for 90 days after its replacement, and at most 16 more that have a tag. The
+note says which versions failed, and which ran completely before the next one. While the
+present version is rolled out, its regions follow in their order.`,
 		Example: "  nusa job history web\n  nusa job diff web 3 5\n  nusa job revert web --to 3",
 		RunE: withRef(s, func(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, _ []string) error {
 			h, err := rollouts(c).History(ctx, &nusav1.JobHistoryRequest{Job: ref})
@@ -56,6 +57,12 @@ func writeHistory(w *term.Screen, h *nusav1.JobHistory) {
 		}
 		if r := v.GetReverted(); r != nil {
 			note = fmt.Sprintf("version %d failed: taken back to version %d", r.GetVersion(), r.GetTo())
+		}
+		switch {
+		case v.GetFailed() != "":
+			note = joined("; ", note, "failed: "+term.OneLine(v.GetFailed()))
+		case v.GetComplete():
+			note = joined("; ", note, "ran completely")
 		}
 		note = joined("; ", note, inPlaceText(v.GetInPlace()))
 		if i == 0 {

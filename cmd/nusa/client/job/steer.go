@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"slices"
@@ -26,6 +27,8 @@ func revertCommand(s *cli.Settings) *cobra.Command {
 	c := &cobra.Command{
 		Use: "revert JOB", Short: "Submit an earlier version of a job again, and wait until it runs", Args: cli.Positional("JOB"),
 		Long: `Submits the spec of an earlier version again, as a new version, and waits like job run.
+Without --to it is the latest earlier version that ran completely. If none is known to
+have done so, it is the version before the present one, and a warning says so.
 job history lists the versions. The exit codes are those of job run.`,
 		Example: "  nusa job revert web\n  nusa job revert web --to 3\n  nusa job revert web --to v1.0 --detach",
 		RunE: s.Run(func(c *cli.Session, args []string) error {
@@ -43,12 +46,12 @@ job history lists the versions. The exit codes are those of job run.`,
 			if err != nil {
 				return err
 			}
-			if detach {
-				return c.Print(resp, func(w *term.Screen) { submitted(w, ref, resp, false) })
-			}
 			cli.PrintWarnings(c, resp.GetWarnings())
+			if detach {
+				return c.Print(resp, func(w *term.Screen) { reverted(w, ref, resp) })
+			}
 			if c.Output == "table" {
-				submitted(c.Out, ref, resp, false)
+				reverted(c.Out, ref, resp)
 			}
 			f := waiter{Session: c, ref: ref, version: resp.GetVersion(), began: began, timeout: timeout, unchanged: !resp.GetChanged(), warnings: resp.GetWarnings()}
 			j, err := c.Jobs().Get(ctx, &nusav1.GetJobRequest{Job: ref})
@@ -59,12 +62,20 @@ job history lists the versions. The exit codes are those of job run.`,
 			return f.wait()
 		}),
 	}
-	c.Flags().StringVar(&to, "to", "", "the version or tag (default: the version before the present one)")
+	c.Flags().StringVar(&to, "to", "", "the version or tag (default: the latest that ran completely)")
 	c.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
 	c.Flags().Int64Var(&check, "check-revision", 0, "fail unless the stored job has this revision")
 	c.Flags().DurationVar(&timeout, "timeout", runTimeout, "how long to wait until the job runs")
 	cli.Instead(c, "job revert", "rollback", "undo")
 	return c
+}
+
+// reverted says to which version a job goes back, unless the server does not tell.
+func reverted(w io.Writer, ref *nusav1.JobRef, resp *nusav1.SubmitResponse) {
+	if resp.GetRevertedTo() > 0 {
+		fmt.Fprintf(w, "%s goes back to version %d\n", cli.RefName(ref), resp.GetRevertedTo())
+	}
+	submitted(w, ref, resp, false)
 }
 
 // steering is a command that changes the rollout of a job.
