@@ -421,7 +421,7 @@ func TestFurtherDrivers(t *testing.T) {
 	task := func(driver string) *nusav1.Task { return &nusav1.Task{Driver: driver} }
 	spec := &nusav1.JobSpec{Groups: map[string]*nusav1.Group{
 		"web":   {Tasks: map[string]*nusav1.Task{"a": task("podman"), "b": task("process")}},
-		"cache": {Tasks: map[string]*nusav1.Task{"a": task("podman"), "b": task("firecracker"), "c": task("incus")}},
+		"cache": {Tasks: map[string]*nusav1.Task{"a": task("podman"), "b": task("firecracker"), "c": task("incus"), "d": task("reserve")}},
 	}}
 	if got := FurtherDrivers(spec); !slices.Equal(got, []string{"firecracker", "podman"}) {
 		t.Errorf("%v", got)

@@ -15,6 +15,9 @@ import (
 // mistyped built-in driver. Any other name counts as a plugin.
 var drivers = []string{"docker", "incus", "process"}
 
+// reserveDriver is built in, too. But names that resemble it are names of plugins.
+const reserveDriver = "reserve"
+
 // CheckPluginName returns an error for a name that a plugin cannot have. The name must not
 // resemble the name of a built-in driver. Otherwise a job with a mistyped driver would wait for a
 // plugin.
@@ -74,7 +77,7 @@ func (c *checker) supported(spec *nusav1.JobSpec) {
 func FurtherDrivers(spec *nusav1.JobSpec) (out []string) {
 	for _, g := range spec.GetGroups() {
 		for _, t := range g.GetTasks() {
-			if !slices.Contains(drivers, t.GetDriver()) {
+			if !slices.Contains(drivers, t.GetDriver()) && t.GetDriver() != reserveDriver {
 				out = append(out, t.GetDriver())
 			}
 		}

@@ -114,7 +114,7 @@ func validate(cmd *cobra.Command, s *cli.Settings, file *jobSource, full, verbos
 		fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
 	}
 	for _, d := range job.FurtherDrivers(spec) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "note: driver %s is not one of Nusa's own (docker, incus, process): a node needs a plugin of this name\n", d)
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: driver %s is not one of Nusa's own (docker, incus, process, reserve): a node needs a plugin of this name\n", d)
 	}
 	if verbose {
 		for _, n := range job.Notes(spec) {
