@@ -15,6 +15,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
@@ -79,6 +80,9 @@ func (s *Service) List(ctx context.Context, req *nusav1.ListDeadLettersRequest) 
 	filtered := call.Filtered()
 	b.st.Lock()
 	defer b.st.Unlock()
+	if name := req.GetRegion(); name != "" && !b.knows(name) {
+		return nil, invalid("region", "%q does not exist; there are %s", name, topo.ListNames(b.st.RegionNames()))
+	}
 	out := &nusav1.ListDeadLettersResponse{Retention: &nusav1.DeadLetterRetention{
 		Age: durationpb.New(b.cfg.Retention), Most: mostLetters, MostBytes: mostBytes, Count: int64(len(b.order)), Bytes: int64(b.bytes),
 		Alarm: int64(max(0, b.cfg.Alarm)), Open: int64(b.open),
@@ -96,6 +100,11 @@ func (s *Service) List(ctx context.Context, req *nusav1.ListDeadLettersRequest) 
 		out.DeadLetters = append(out.DeadLetters, l)
 	}
 	return out, nil
+}
+
+// knows reports whether there is a region, or a dead letter from a region that was removed. The lock is held.
+func (b *Book) knows(region string) bool {
+	return b.st.Regions[region] != nil || slices.ContainsFunc(b.order, func(e *entry) bool { return e.rec.GetRegion() == region })
 }
 
 // place is a place in a list: after the dead letter of this time and id.
