@@ -192,6 +192,37 @@ func canceledSteps(x *term, out *strings.Builder, say func(title, run string)) {
 	tell("a canceled retry")
 }
 
+// TestApprovalOfAWrongStep: the error names the steps that wait for an approval.
+func TestApprovalOfAWrongStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := elect(t, store.NewMemory())
+		defer func() { x.stop() }()
+		x.submit("name: inner\nworkflow: {steps: {look: {approval: true}}}\n")
+		x.submit("name: outer\nworkflow: {steps: {sub: {workflow: inner}, gate: {approval: true}, door: {approval: true}, last: {depends: gate.succeeded, approval: true}}}\n")
+		r, err := x.begin("outer", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused := func(step, want string) {
+			t.Helper()
+			if err := x.approve(r.GetName(), step, false); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", step, err, want)
+			}
+		}
+		refused("gaet", `has no step "gaet": those that wait are `)
+		refused("last", "does not wait for an approval: those that wait are ")
+		refused("gaet", "door")
+		refused("gaet", "gate")
+		refused("sub/then", `has no step "then": those that wait are look`)
+		for _, step := range []string{"sub/look", "gate", "door", "last"} {
+			if err := x.approve(r.GetName(), step, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		refused("gate", "does not wait for an approval: `nusa workflow status "+r.GetName()+"` shows its steps")
+	})
+}
+
 // nest is a random workflow: a step without inner waits for an approval.
 type nest struct {
 	name  string

@@ -23,6 +23,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/workflows/flow"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
@@ -351,6 +352,20 @@ func (s *Service) Retry(ctx context.Context, req *nusav1.RetryWorkflowRequest) (
 	})
 }
 
+// awaited is the end of an error. It names the steps of a run that wait for an approval. The lock is held.
+func awaited(r *run) string {
+	var names []string
+	for i := range r.snap.Steps {
+		if r.snap.Steps[i].Items[0].Stage == flow.Approval {
+			names = append(names, r.def.graph.Steps[i].Name)
+		}
+	}
+	if len(names) == 0 {
+		return fmt.Sprintf(": `nusa workflow status %s` shows its steps", r.key.Name)
+	}
+	return ": those that wait are " + topo.ListNames(names)
+}
+
 // Approve implements nusav1.WorkflowsServer.
 func (s *Service) Approve(ctx context.Context, req *nusav1.ApproveWorkflowRequest) (*nusav1.WorkflowRun, error) {
 	if len(req.GetReason()) > maxReason {
@@ -361,11 +376,15 @@ func (s *Service) Approve(ctx context.Context, req *nusav1.ApproveWorkflowReques
 		return nil, err
 	}
 	b.st.Lock()
-	r, step, err := at(b, r, "step", req.GetStep())
+	in, step, err := at(b, r, "step", req.GetStep())
+	if err != nil && in != nil {
+		err = invalid("step", "run %s has no step %q%s", in.key, step, awaited(in))
+	}
 	b.st.Unlock()
 	if err != nil {
 		return nil, err
 	}
+	r = in
 	i, _ := r.def.graph.Index(step)
 	verb, who := "approve", recorder.Of(ctx).Who
 	if req.GetReject() {
@@ -374,7 +393,7 @@ func (s *Service) Approve(ctx context.Context, req *nusav1.ApproveWorkflowReques
 	return b.change(ctx, r, verb, "step "+step+prefixed(": ", req.GetReason()), func(t *state.Tx) error {
 		old := r.recs[i][0]
 		if r.snap.Steps[i].Items[0].Stage != flow.Approval || r.snap.Phase != flow.Running {
-			return status.Errorf(codes.FailedPrecondition, "step %s of run %s does not wait for an approval", step, r.key)
+			return status.Errorf(codes.FailedPrecondition, "step %s of run %s does not wait for an approval%s", step, r.key, awaited(r))
 		}
 		next := &nusav1.WorkflowStepRecord{Began: old.GetBegan(), Round: r.rec.GetRound(), Attempts: old.GetAttempts()}
 		if req.GetReject() {
