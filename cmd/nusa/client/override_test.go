@@ -67,7 +67,7 @@ func TestOverrideCommands(t *testing.T) {
 		line, want string
 		code       int
 	}{
-		{"job override list", "no overrides; nusa job stop JOB --override stops a job in one region", 0},
+		{"job override list", "no overrides; nusa job stop JOB --override --region REGION sets one", 0},
 		{"job stop web --region jakarta", "--region and --reason need --override", 1},
 		{"job scale web 1 --reason hot", "--region and --reason need --override", 1},
 		{"job stop web --override --purge", "--override stops no whole job", 1},

@@ -46,7 +46,7 @@ run again.`,
 
 func writeList(w *term.Screen, all []*nusav1.Override, unseen string) {
 	if len(all) == 0 {
-		fmt.Fprintf(w, "no overrides%s; %s job stop JOB --override stops a job in one region\n", unseen, w.Program)
+		fmt.Fprintf(w, "no overrides%s; %s job stop JOB --override --region REGION sets one\n", unseen, w.Program)
 		return
 	}
 	t := term.NewTable("JOB", "REGION", ">HELD", "SET", "BY", "#OVERRIDE")
