@@ -2,6 +2,9 @@ package job
 
 import (
 	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/sample"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -45,6 +48,25 @@ func TestRolloutLineOnlyOfSeveralRegions(t *testing.T) {
 		c.change(j)
 		if got := rolloutLine(j); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestGoesOn: job resume says that nothing was paused, if nothing stopped the rollout.
+func TestGoesOn(t *testing.T) {
+	for name, c := range map[string]struct {
+		r    *nusav1.Rollout
+		want bool
+	}{
+		"no rollout":           {nil, false},
+		"it runs":              {&nusav1.Rollout{State: nusav1.RolloutState_ROLLOUT_STATE_RUNNING}, true},
+		"canaries":             {&nusav1.Rollout{State: nusav1.RolloutState_ROLLOUT_STATE_CANARY}, true},
+		"paused":               {&nusav1.Rollout{State: nusav1.RolloutState_ROLLOUT_STATE_PAUSED}, false},
+		"failed":               {&nusav1.Rollout{State: nusav1.RolloutState_ROLLOUT_STATE_FAILED}, false},
+		"it waits for a while": {&nusav1.Rollout{State: nusav1.RolloutState_ROLLOUT_STATE_RUNNING, PauseLeft: durationpb.New(time.Minute)}, false},
+	} {
+		if got := goesOn(c.r); got != c.want {
+			t.Errorf("%s: %t", name, got)
 		}
 	}
 }

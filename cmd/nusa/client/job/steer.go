@@ -118,12 +118,19 @@ func steerCommands(s *cli.Settings) (out []*cobra.Command) {
 			Use: v.use + " JOB", Short: v.short, Long: v.long, Args: cli.Positional("JOB"),
 			Example: fmt.Sprintf("  nusa job %s web --reason '%s'", v.use, v.reason),
 			RunE: withRef(s, func(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, _ []string) error {
+				done := v.done
+				if v.use == "resume" {
+					was, err := c.Jobs().Get(ctx, &nusav1.GetJobRequest{Job: ref})
+					if err == nil && goesOn(was.GetStatus().GetRollout()) { // it only chooses the text
+						done = "the rollout of version %d was not paused, and goes on: nusa job status %s"
+					}
+				}
 				r, err := v.call(rollouts(c), ctx, &nusav1.ControlRolloutRequest{Job: ref, Reason: reason, Force: force})
 				if err != nil {
 					return err
 				}
 				return c.Print(r, func(w *term.Screen) {
-					fmt.Fprintf(w, "%s: %s\n", cli.RefName(ref), cli.WithProgram(fmt.Sprintf(v.done, r.GetVersion(), cli.RefArg(ref)), w.Program))
+					fmt.Fprintf(w, "%s: %s\n", cli.RefName(ref), cli.WithProgram(fmt.Sprintf(done, r.GetVersion(), cli.RefArg(ref)), w.Program))
 				})
 			}),
 		}
@@ -134,6 +141,12 @@ func steerCommands(s *cli.Settings) (out []*cobra.Command) {
 		out = append(out, c)
 	}
 	return out
+}
+
+// goesOn reports whether a rollout is neither paused nor failed, and is in no pause between regions.
+func goesOn(r *nusav1.Rollout) bool {
+	stands := r.GetState() == nusav1.RolloutState_ROLLOUT_STATE_PAUSED || r.GetState() == nusav1.RolloutState_ROLLOUT_STATE_FAILED
+	return r != nil && !stands && r.GetPauseLeft() == nil
 }
 
 // writeRollout writes what a rollout does, what it waits for and when its deadline is, and a table of
