@@ -73,14 +73,20 @@ func TestCanariesBeginWithTheSubmit(t *testing.T) {
 	want("done", 1, 0)
 }
 
-// TestMovedInstanceKeepsTheStableVersion: while canaries wait, the order for an instance that moves has the
-// spec of the version that ran before, also after an election.
-func TestMovedInstanceKeepsTheStableVersion(t *testing.T) {
+// newCanaryWorld has two regions, and its job begins each version with one canary.
+func newCanaryWorld(t *testing.T) *versionWorld {
 	w := newVersionWorld(t)
 	w.update = &nusav1.Update{Canary: 1}
 	w.st.GlobalLevel = CanaryLevel
 	w.do(putRegion("jakarta"))
 	w.do(putRegion("seoul"))
+	return w
+}
+
+// TestMovedInstanceKeepsTheStableVersion: while canaries wait, the order for an instance that moves has the
+// spec of the version that ran before, also after an election.
+func TestMovedInstanceKeepsTheStableVersion(t *testing.T) {
+	w := newCanaryWorld(t)
 	for _, text := range []string{"one", "two"} {
 		if _, err := w.submit(text, ""); err != nil {
 			t.Fatal(err)
@@ -126,11 +132,7 @@ func TestMovedInstanceKeepsTheStableVersion(t *testing.T) {
 // TestOnlyAnOverrideOverACanaryHoldsItsRollout: a region that holds other instances does not keep healthy canaries
 // from their promotion, nor a canary elsewhere from its deadline.
 func TestOnlyAnOverrideOverACanaryHoldsItsRollout(t *testing.T) {
-	w := newVersionWorld(t)
-	w.update = &nusav1.Update{Canary: 1}
-	w.st.GlobalLevel = CanaryLevel
-	w.do(putRegion("jakarta"))
-	w.do(putRegion("seoul"))
+	w := newCanaryWorld(t)
 	for _, text := range []string{"one", "two"} {
 		if _, err := w.submit(text, ""); err != nil {
 			t.Fatal(err)

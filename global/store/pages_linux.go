@@ -12,7 +12,7 @@ import (
 
 // ReleasePages takes the pages of the embedded member's database out of the process. They stay in the
 // kernel's cache of files, so the next use of a page takes a microsecond. etcd maps the whole database
-// when it starts, and otherwise each page stays that was ever used.
+// when it starts. Without ReleasePages, each page that was ever used stays in the process.
 func ReleasePages(s Store) error {
 	e, _ := s.(*Etcd)
 	if e == nil || e.member == nil {

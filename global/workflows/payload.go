@@ -30,8 +30,8 @@ func applyPayload(b *Book, name string, m proto.Message) {
 	}
 }
 
-// payloadOf returns the payload that the steps of a run may get: that of the outermost run, if all steps that begin
-// the runs in between pass it on. The lock is held.
+// payloadOf returns the payload that the steps of a run may get. A run inside another has the payload of the outermost
+// run. It has none if one of the steps between them does not pass the payload on. The lock is held.
 func payloadOf(b *Book, r *run) []byte {
 	for outer := outerOf(b, r); outer != nil; r, outer = outer, outerOf(b, outer) {
 		i, _ := outer.def.graph.Index(r.rec.GetRun().GetParentStep())
