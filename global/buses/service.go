@@ -37,14 +37,7 @@ func (s *Server) term(ctx context.Context) (*Term, error) {
 	if t == nil {
 		return nil, state.RPCErrors.Err(state.ErrNotActive)
 	}
-	select {
-	case <-t.buses.Ready():
-		return t, nil
-	case <-t.ended:
-		return nil, state.RPCErrors.Err(state.ErrNotActive)
-	case <-ctx.Done():
-		return nil, status.FromContextError(ctx.Err()).Err()
-	}
+	return t, state.AwaitRecords(ctx, t.ended, t.buses.Ready())
 }
 
 // notFound returns NOT_FOUND for a bus.

@@ -32,14 +32,7 @@ func (s *Server) term(ctx context.Context) (*Term, error) {
 	if t == nil {
 		return nil, state.RPCErrors.Err(state.ErrNotActive)
 	}
-	select {
-	case <-t.intakes.Ready():
-		return t, nil
-	case <-t.ended:
-		return nil, state.RPCErrors.Err(state.ErrNotActive)
-	case <-ctx.Done():
-		return nil, status.FromContextError(ctx.Err()).Err()
-	}
+	return t, state.AwaitRecords(ctx, t.ended, t.intakes.Ready())
 }
 
 // notFound returns NOT_FOUND for an intake.

@@ -45,14 +45,7 @@ func (s *Service) book(ctx context.Context) (*Book, error) {
 	if b == nil {
 		return nil, state.RPCErrors.Err(state.ErrNotActive)
 	}
-	select {
-	case <-b.ready:
-		return b, nil
-	case <-b.term.Context.Done():
-		return nil, state.RPCErrors.Err(state.ErrNotActive)
-	case <-ctx.Done():
-		return nil, status.FromContextError(ctx.Err()).Err()
-	}
+	return b, state.AwaitRecords(ctx, b.term.Context.Done(), b.ready)
 }
 
 func invalid(field, format string, args ...any) error {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/origins"
@@ -72,6 +73,19 @@ var RPCErrors = rpcerr.Table{
 	{Target: ErrNotActive, Code: codes.Unavailable, RetryAfter: RetryAfter},
 	{Target: context.DeadlineExceeded, Code: codes.DeadlineExceeded},
 	{Target: context.Canceled, Code: codes.Canceled},
+}
+
+// AwaitRecords waits for a part of a leadership term whose records are read beside others: it returns nil once
+// ready is closed. It returns the RPC error of ErrNotActive if the term ends first.
+func AwaitRecords(ctx context.Context, ended, ready <-chan struct{}) error {
+	select {
+	case <-ready:
+		return nil
+	case <-ended:
+		return RPCErrors.Err(ErrNotActive)
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
 }
 
 // commitRequest asks for a write. prepare reads the state through the Tx and puts its changes. When

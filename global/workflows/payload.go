@@ -66,7 +66,7 @@ func checkInnerPayload(b *Book, r *run, i int, def *definition) error {
 
 // dispatch begins a run of a workflow with parameterized: meta values are parameters.
 func dispatch(ctx context.Context, b *Book, k state.JobKey, req *nusav1.DispatchJobRequest) (*nusav1.JobRun, error) {
-	if err := b.read(ctx); err != nil {
+	if err := state.AwaitRecords(ctx, b.term.Context.Done(), b.ready); err != nil {
 		return nil, err
 	}
 	record, spec, err := b.workflow(k)

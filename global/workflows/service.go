@@ -57,19 +57,7 @@ func (s *Service) book(ctx context.Context) (*Book, error) {
 	if b == nil {
 		return nil, state.RPCErrors.Err(state.ErrNotActive)
 	}
-	return b, b.read(ctx)
-}
-
-// read waits until the records are read.
-func (b *Book) read(ctx context.Context) error {
-	select {
-	case <-b.ready:
-		return nil
-	case <-b.term.Context.Done():
-		return state.RPCErrors.Err(state.ErrNotActive)
-	case <-ctx.Done():
-		return status.FromContextError(ctx.Err()).Err()
-	}
+	return b, state.AwaitRecords(ctx, b.term.Context.Done(), b.ready)
 }
 
 func invalid(field, format string, args ...any) error {
