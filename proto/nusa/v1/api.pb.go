@@ -1028,7 +1028,10 @@ type ListJobsRequest struct {
 	// next_page_token of the previous response.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Only a region's own jobs (name@region).
-	Own           bool `protobuf:"varint,5,opt,name=own,proto3" json:"own,omitempty"`
+	Own bool `protobuf:"varint,5,opt,name=own,proto3" json:"own,omitempty"`
+	// Only jobs in one of these states: pending, starting, running, partial, complete, failed, stopping, stopped. A
+	// job is partial if some of its instances run, and others do not. Empty: all states.
+	States        []string `protobuf:"bytes,6,rep,name=states,proto3" json:"states,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1096,6 +1099,13 @@ func (x *ListJobsRequest) GetOwn() bool {
 		return x.Own
 	}
 	return false
+}
+
+func (x *ListJobsRequest) GetStates() []string {
+	if x != nil {
+		return x.States
+	}
+	return nil
 }
 
 // ListJobsResponse is one page of jobs.
@@ -2811,7 +2821,14 @@ type ListAllocationsRequest struct {
 	// Include allocations that have ended.
 	All bool `protobuf:"varint,4,opt,name=all,proto3" json:"all,omitempty"`
 	// Greatest number of allocations in the response: 1..10,000, default 1000.
-	Limit         int32 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit int32 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Only allocations in one of these states: pending, starting, running, stopping, complete, failed, stopped, lost.
+	// An allocation is stopping if it has the order to stop, and has not ended. The last four states imply `all`.
+	// Empty: all states.
+	States []string `protobuf:"bytes,6,rep,name=states,proto3" json:"states,omitempty"`
+	// Only allocations of jobs that have all of these labels. An allocation of a job that its region has forgotten has
+	// none. UNIMPLEMENTED at an agent, which knows no labels.
+	Labels        map[string]string `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2881,6 +2898,20 @@ func (x *ListAllocationsRequest) GetLimit() int32 {
 	return 0
 }
 
+func (x *ListAllocationsRequest) GetStates() []string {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+func (x *ListAllocationsRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
 // ListAllocationsResponse has allocations, sorted by job, group, index and creation.
 type ListAllocationsResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -2888,7 +2919,9 @@ type ListAllocationsResponse struct {
 	// Regions that did not respond.
 	Errors []*PartialError `protobuf:"bytes,2,rep,name=errors,proto3" json:"errors,omitempty"`
 	// More than `limit` allocations match.
-	Truncated     bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	Truncated bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	// The server knows `states` and `labels` of the request. A server of an earlier version ignores them.
+	Selects       bool `protobuf:"varint,4,opt,name=selects,proto3" json:"selects,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2940,6 +2973,13 @@ func (x *ListAllocationsResponse) GetErrors() []*PartialError {
 func (x *ListAllocationsResponse) GetTruncated() bool {
 	if x != nil {
 		return x.Truncated
+	}
+	return false
+}
+
+func (x *ListAllocationsResponse) GetSelects() bool {
+	if x != nil {
+		return x.Selects
 	}
 	return false
 }
@@ -4184,7 +4224,10 @@ func (x *DefineRegionRequest) GetCheckRevision() int64 {
 type ListRegionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only regions that have all of these labels.
-	Labels        map[string]string `protobuf:"bytes,1,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Labels map[string]string `protobuf:"bytes,1,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Only regions in one of these states: defined, connected, disconnected, lost, island, silent, draining, cordoned.
+	// A region may have several states. Empty: all states. INVALID_ARGUMENT in Watch.
+	States        []string `protobuf:"bytes,2,rep,name=states,proto3" json:"states,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4222,6 +4265,13 @@ func (*ListRegionsRequest) Descriptor() ([]byte, []int) {
 func (x *ListRegionsRequest) GetLabels() map[string]string {
 	if x != nil {
 		return x.Labels
+	}
+	return nil
+}
+
+func (x *ListRegionsRequest) GetStates() []string {
+	if x != nil {
+		return x.States
 	}
 	return nil
 }
@@ -4413,7 +4463,12 @@ type ListNodesRequest struct {
 	// Region of the nodes. Empty: all regions.
 	Region string `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
 	// Pool of the nodes. Empty: all pools.
-	Pool          string `protobuf:"bytes,2,opt,name=pool,proto3" json:"pool,omitempty"`
+	Pool string `protobuf:"bytes,2,opt,name=pool,proto3" json:"pool,omitempty"`
+	// Only nodes that have all of these labels.
+	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Only nodes in one of these states: ready, lost, left, draining, cordoned. A node may have several states. Empty:
+	// all states.
+	States        []string `protobuf:"bytes,4,rep,name=states,proto3" json:"states,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4460,6 +4515,20 @@ func (x *ListNodesRequest) GetPool() string {
 		return x.Pool
 	}
 	return ""
+}
+
+func (x *ListNodesRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *ListNodesRequest) GetStates() []string {
+	if x != nil {
+		return x.States
+	}
+	return nil
 }
 
 // ListNodesResponse has nodes.
@@ -8390,7 +8459,7 @@ type ExecRequest_Start struct {
 
 func (x *ExecRequest_Start) Reset() {
 	*x = ExecRequest_Start{}
-	mi := &file_nusa_v1_api_proto_msgTypes[112]
+	mi := &file_nusa_v1_api_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8402,7 +8471,7 @@ func (x *ExecRequest_Start) String() string {
 func (*ExecRequest_Start) ProtoMessage() {}
 
 func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[112]
+	mi := &file_nusa_v1_api_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8520,14 +8589,15 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x03old\x18\x02 \x01(\tR\x03old\x12\x10\n" +
 	"\x03new\x18\x03 \x01(\tR\x03new\"2\n" +
 	"\rGetJobRequest\x12!\n" +
-	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\"\xef\x01\n" +
+	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\"\x87\x02\n" +
 	"\x0fListJobsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12<\n" +
 	"\x06labels\x18\x02 \x03(\v2$.nusa.v1.ListJobsRequest.LabelsEntryR\x06labels\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\x05R\x05limit\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x04 \x01(\tR\tpageToken\x12\x10\n" +
-	"\x03own\x18\x05 \x01(\bR\x03own\x1a9\n" +
+	"\x03own\x18\x05 \x01(\bR\x03own\x12\x16\n" +
+	"\x06states\x18\x06 \x03(\tR\x06states\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8b\x01\n" +
@@ -8671,17 +8741,23 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x05limit\x18\x04 \x01(\x03R\x05limit\"F\n" +
 	"\tFileChunk\x12%\n" +
 	"\x04file\x18\x01 \x01(\v2\x11.nusa.v1.FileInfoR\x04file\x12\x12\n" +
-	"\x04data\x18\x02 \x01(\fR\x04data\"\x94\x01\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"\xac\x02\n" +
 	"\x16ListAllocationsRequest\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x16\n" +
 	"\x06region\x18\x03 \x01(\tR\x06region\x12\x10\n" +
 	"\x03all\x18\x04 \x01(\bR\x03all\x12\x14\n" +
-	"\x05limit\x18\x05 \x01(\x05R\x05limit\"\x9d\x01\n" +
+	"\x05limit\x18\x05 \x01(\x05R\x05limit\x12\x16\n" +
+	"\x06states\x18\x06 \x03(\tR\x06states\x12C\n" +
+	"\x06labels\x18\a \x03(\v2+.nusa.v1.ListAllocationsRequest.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb7\x01\n" +
 	"\x17ListAllocationsResponse\x125\n" +
 	"\vallocations\x18\x01 \x03(\v2\x13.nusa.v1.AllocationR\vallocations\x12-\n" +
 	"\x06errors\x18\x02 \x03(\v2\x15.nusa.v1.PartialErrorR\x06errors\x12\x1c\n" +
-	"\ttruncated\x18\x03 \x01(\bR\ttruncated\"&\n" +
+	"\ttruncated\x18\x03 \x01(\bR\ttruncated\x12\x18\n" +
+	"\aselects\x18\x04 \x01(\bR\aselects\"&\n" +
 	"\x14GetAllocationRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\xc7\x01\n" +
 	"\vLogsRequest\x12\x1e\n" +
@@ -8783,9 +8859,10 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\n" +
 	"definition\x18\x01 \x01(\v2\x19.nusa.v1.RegionDefinitionR\n" +
 	"definition\x12%\n" +
-	"\x0echeck_revision\x18\x02 \x01(\x03R\rcheckRevision\"\x90\x01\n" +
+	"\x0echeck_revision\x18\x02 \x01(\x03R\rcheckRevision\"\xa8\x01\n" +
 	"\x12ListRegionsRequest\x12?\n" +
-	"\x06labels\x18\x01 \x03(\v2'.nusa.v1.ListRegionsRequest.LabelsEntryR\x06labels\x1a9\n" +
+	"\x06labels\x18\x01 \x03(\v2'.nusa.v1.ListRegionsRequest.LabelsEntryR\x06labels\x12\x16\n" +
+	"\x06states\x18\x02 \x03(\tR\x06states\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"@\n" +
@@ -8796,10 +8873,15 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x13CordonRegionRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06cordon\x18\x02 \x01(\bR\x06cordon\"\x16\n" +
-	"\x14RemoveRegionResponse\">\n" +
+	"\x14RemoveRegionResponse\"\xd0\x01\n" +
 	"\x10ListNodesRequest\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x12\n" +
-	"\x04pool\x18\x02 \x01(\tR\x04pool\"g\n" +
+	"\x04pool\x18\x02 \x01(\tR\x04pool\x12=\n" +
+	"\x06labels\x18\x03 \x03(\v2%.nusa.v1.ListNodesRequest.LabelsEntryR\x06labels\x12\x16\n" +
+	"\x06states\x18\x04 \x03(\tR\x06states\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"g\n" +
 	"\x11ListNodesResponse\x12#\n" +
 	"\x05nodes\x18\x01 \x03(\v2\r.nusa.v1.NodeR\x05nodes\x12-\n" +
 	"\x06errors\x18\x02 \x03(\v2\x15.nusa.v1.PartialErrorR\x06errors\"8\n" +
@@ -9195,7 +9277,7 @@ func file_nusa_v1_api_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_api_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 116)
+var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 118)
 var file_nusa_v1_api_proto_goTypes = []any{
 	(EdgeState)(0),                    // 0: nusa.v1.EdgeState
 	(RTTSource)(0),                    // 1: nusa.v1.RTTSource
@@ -9311,276 +9393,280 @@ var file_nusa_v1_api_proto_goTypes = []any{
 	(*InfoResponse)(nil),              // 111: nusa.v1.InfoResponse
 	nil,                               // 112: nusa.v1.PlanResponse.UnplacedEntry
 	nil,                               // 113: nusa.v1.ListJobsRequest.LabelsEntry
-	(*ExecRequest_Start)(nil),         // 114: nusa.v1.ExecRequest.Start
-	nil,                               // 115: nusa.v1.AllocationStats.TasksEntry
-	nil,                               // 116: nusa.v1.ListRegionsRequest.LabelsEntry
-	nil,                               // 117: nusa.v1.CheckTopologyResponse.TotalsEntry
-	(*durationpb.Duration)(nil),       // 118: google.protobuf.Duration
-	(*InstanceCounts)(nil),            // 119: nusa.v1.InstanceCounts
-	(*JobSpec)(nil),                   // 120: nusa.v1.JobSpec
-	(*Problem)(nil),                   // 121: nusa.v1.Problem
-	(*Slot)(nil),                      // 122: nusa.v1.Slot
-	(*timestamppb.Timestamp)(nil),     // 123: google.protobuf.Timestamp
-	(*Job)(nil),                       // 124: nusa.v1.Job
-	(*CountedReason)(nil),             // 125: nusa.v1.CountedReason
-	(Divide)(0),                       // 126: nusa.v1.Divide
-	(*QueuePlace)(nil),                // 127: nusa.v1.QueuePlace
-	(Reason)(0),                       // 128: nusa.v1.Reason
-	(*Allocation)(nil),                // 129: nusa.v1.Allocation
-	(*RegionDefinition)(nil),          // 130: nusa.v1.RegionDefinition
-	(*Region)(nil),                    // 131: nusa.v1.Region
-	(*Node)(nil),                      // 132: nusa.v1.Node
-	(*Location)(nil),                  // 133: nusa.v1.Location
+	nil,                               // 114: nusa.v1.ListAllocationsRequest.LabelsEntry
+	(*ExecRequest_Start)(nil),         // 115: nusa.v1.ExecRequest.Start
+	nil,                               // 116: nusa.v1.AllocationStats.TasksEntry
+	nil,                               // 117: nusa.v1.ListRegionsRequest.LabelsEntry
+	nil,                               // 118: nusa.v1.ListNodesRequest.LabelsEntry
+	nil,                               // 119: nusa.v1.CheckTopologyResponse.TotalsEntry
+	(*durationpb.Duration)(nil),       // 120: google.protobuf.Duration
+	(*InstanceCounts)(nil),            // 121: nusa.v1.InstanceCounts
+	(*JobSpec)(nil),                   // 122: nusa.v1.JobSpec
+	(*Problem)(nil),                   // 123: nusa.v1.Problem
+	(*Slot)(nil),                      // 124: nusa.v1.Slot
+	(*timestamppb.Timestamp)(nil),     // 125: google.protobuf.Timestamp
+	(*Job)(nil),                       // 126: nusa.v1.Job
+	(*CountedReason)(nil),             // 127: nusa.v1.CountedReason
+	(Divide)(0),                       // 128: nusa.v1.Divide
+	(*QueuePlace)(nil),                // 129: nusa.v1.QueuePlace
+	(Reason)(0),                       // 130: nusa.v1.Reason
+	(*Allocation)(nil),                // 131: nusa.v1.Allocation
+	(*RegionDefinition)(nil),          // 132: nusa.v1.RegionDefinition
+	(*Region)(nil),                    // 133: nusa.v1.Region
+	(*Node)(nil),                      // 134: nusa.v1.Node
+	(*Location)(nil),                  // 135: nusa.v1.Location
 }
 var file_nusa_v1_api_proto_depIdxs = []int32{
-	118, // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
+	120, // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
 	4,   // 1: nusa.v1.WatchGroupsResponse.groups:type_name -> nusa.v1.GroupCounts
 	8,   // 2: nusa.v1.GroupCounts.job:type_name -> nusa.v1.JobRef
-	119, // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
-	120, // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
+	121, // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
+	122, // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
 	6,   // 5: nusa.v1.SubmitManyResponse.response:type_name -> nusa.v1.SubmitResponse
-	121, // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
-	120, // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
+	123, // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
+	122, // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
 	12,  // 8: nusa.v1.PlanResponse.diff:type_name -> nusa.v1.DiffLine
-	122, // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
+	124, // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
 	112, // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
 	20,  // 11: nusa.v1.PlanResponse.explanation:type_name -> nusa.v1.Explanation
-	123, // 12: nusa.v1.PlanResponse.next_runs:type_name -> google.protobuf.Timestamp
+	125, // 12: nusa.v1.PlanResponse.next_runs:type_name -> google.protobuf.Timestamp
 	11,  // 13: nusa.v1.PlanResponse.changes:type_name -> nusa.v1.GroupChange
 	8,   // 14: nusa.v1.GetJobRequest.job:type_name -> nusa.v1.JobRef
 	113, // 15: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
-	124, // 16: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
+	126, // 16: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
 	16,  // 17: nusa.v1.ListJobsResponse.errors:type_name -> nusa.v1.PartialError
 	8,   // 18: nusa.v1.StopJobRequest.job:type_name -> nusa.v1.JobRef
 	8,   // 19: nusa.v1.ExplainRequest.job:type_name -> nusa.v1.JobRef
-	120, // 20: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
+	122, // 20: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
 	21,  // 21: nusa.v1.Explanation.groups:type_name -> nusa.v1.GroupExplanation
-	118, // 22: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
+	120, // 22: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
 	24,  // 23: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
 	25,  // 24: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
-	125, // 25: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
+	127, // 25: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
 	23,  // 26: nusa.v1.GroupExplanation.bounds:type_name -> nusa.v1.NearBound
 	22,  // 27: nusa.v1.GroupExplanation.near:type_name -> nusa.v1.NearFare
-	126, // 28: nusa.v1.GroupExplanation.divide:type_name -> nusa.v1.Divide
-	127, // 29: nusa.v1.GroupExplanation.queue:type_name -> nusa.v1.QueuePlace
-	127, // 30: nusa.v1.GroupExplanation.global_queue:type_name -> nusa.v1.QueuePlace
-	118, // 31: nusa.v1.NearFare.max_rtt:type_name -> google.protobuf.Duration
-	118, // 32: nusa.v1.NearFare.rtt:type_name -> google.protobuf.Duration
+	128, // 28: nusa.v1.GroupExplanation.divide:type_name -> nusa.v1.Divide
+	129, // 29: nusa.v1.GroupExplanation.queue:type_name -> nusa.v1.QueuePlace
+	129, // 30: nusa.v1.GroupExplanation.global_queue:type_name -> nusa.v1.QueuePlace
+	120, // 31: nusa.v1.NearFare.max_rtt:type_name -> google.protobuf.Duration
+	120, // 32: nusa.v1.NearFare.rtt:type_name -> google.protobuf.Duration
 	1,   // 33: nusa.v1.NearFare.source:type_name -> nusa.v1.RTTSource
 	0,   // 34: nusa.v1.NearFare.state:type_name -> nusa.v1.EdgeState
-	118, // 35: nusa.v1.NearFare.age:type_name -> google.protobuf.Duration
-	118, // 36: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
-	118, // 37: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
-	118, // 38: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
-	118, // 39: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
-	128, // 40: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
+	120, // 35: nusa.v1.NearFare.age:type_name -> google.protobuf.Duration
+	120, // 36: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
+	120, // 37: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
+	120, // 38: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
+	120, // 39: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
+	130, // 40: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
 	26,  // 41: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
 	27,  // 42: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
-	128, // 43: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
+	130, // 43: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
 	26,  // 44: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
 	27,  // 45: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
-	118, // 46: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
+	120, // 46: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
 	34,  // 47: nusa.v1.ListFilesResponse.file:type_name -> nusa.v1.FileInfo
 	34,  // 48: nusa.v1.ListFilesResponse.entries:type_name -> nusa.v1.FileInfo
-	123, // 49: nusa.v1.FileInfo.modified:type_name -> google.protobuf.Timestamp
+	125, // 49: nusa.v1.FileInfo.modified:type_name -> google.protobuf.Timestamp
 	34,  // 50: nusa.v1.FileChunk.file:type_name -> nusa.v1.FileInfo
 	8,   // 51: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
-	129, // 52: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
-	16,  // 53: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
-	114, // 54: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
-	43,  // 55: nusa.v1.ExecRequest.resize:type_name -> nusa.v1.TerminalSize
-	115, // 56: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
-	118, // 57: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
-	118, // 58: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
-	52,  // 59: nusa.v1.FailbackResponse.moves:type_name -> nusa.v1.FailbackMove
-	56,  // 60: nusa.v1.VerifyRegionResponse.servers:type_name -> nusa.v1.ServerState
-	130, // 61: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
-	116, // 62: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
-	131, // 63: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
-	132, // 64: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
-	16,  // 65: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
-	118, // 66: nusa.v1.DrainNodeRequest.deadline:type_name -> google.protobuf.Duration
-	132, // 67: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
-	0,   // 68: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
-	1,   // 69: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
-	118, // 70: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
-	118, // 71: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
-	118, // 72: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
-	118, // 73: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
-	118, // 74: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
-	118, // 75: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
-	73,  // 76: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
-	131, // 77: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
-	132, // 78: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
-	16,  // 79: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
-	118, // 80: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
-	74,  // 81: nusa.v1.GlobalServer.store:type_name -> nusa.v1.StoreUsage
-	70,  // 82: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
-	118, // 83: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
-	78,  // 84: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
-	118, // 85: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
-	118, // 86: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
-	80,  // 87: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
-	118, // 88: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
-	118, // 89: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
-	1,   // 90: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
-	118, // 91: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
-	0,   // 92: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
-	118, // 93: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
-	118, // 94: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
-	118, // 95: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
-	118, // 96: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
-	83,  // 97: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
-	117, // 98: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
-	118, // 99: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
-	118, // 100: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
-	118, // 101: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
-	123, // 102: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
-	123, // 103: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
-	118, // 104: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
-	88,  // 105: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
-	16,  // 106: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
-	86,  // 107: nusa.v1.HistoryResponse.block:type_name -> nusa.v1.HistoryBlock
-	123, // 108: nusa.v1.HistoryBlock.start:type_name -> google.protobuf.Timestamp
-	118, // 109: nusa.v1.HistoryBlock.step:type_name -> google.protobuf.Duration
-	87,  // 110: nusa.v1.HistoryBlock.columns:type_name -> nusa.v1.HistoryColumn
-	123, // 111: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
-	118, // 112: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
-	118, // 113: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
-	89,  // 114: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
-	90,  // 115: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
-	123, // 116: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
-	123, // 117: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
-	123, // 118: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
-	92,  // 119: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
-	93,  // 120: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
-	118, // 121: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
-	91,  // 122: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
-	91,  // 123: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
-	118, // 124: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
-	133, // 125: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
-	101, // 126: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
-	101, // 127: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
-	118, // 128: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
-	80,  // 129: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
-	104, // 130: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
-	118, // 131: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
-	118, // 132: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
-	133, // 133: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
-	104, // 134: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
-	118, // 135: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
-	118, // 136: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
-	1,   // 137: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
-	0,   // 138: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
-	118, // 139: nusa.v1.WatchEventsRequest.since:type_name -> google.protobuf.Duration
-	123, // 140: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
-	109, // 141: nusa.v1.RecoverResponse.lost:type_name -> nusa.v1.LostWork
-	109, // 142: nusa.v1.RecoverResponse.starts:type_name -> nusa.v1.LostWork
-	43,  // 143: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
-	47,  // 144: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
-	5,   // 145: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
-	5,   // 146: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
-	9,   // 147: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
-	13,  // 148: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
-	14,  // 149: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
-	17,  // 150: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
-	19,  // 151: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	13,  // 152: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	2,   // 153: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
-	37,  // 154: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	39,  // 155: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	39,  // 156: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	40,  // 157: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	42,  // 158: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	45,  // 159: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
-	28,  // 160: nusa.v1.Allocations.Restart:input_type -> nusa.v1.RestartAllocationRequest
-	30,  // 161: nusa.v1.Allocations.Signal:input_type -> nusa.v1.SignalAllocationRequest
-	32,  // 162: nusa.v1.Allocations.ListFiles:input_type -> nusa.v1.ListFilesRequest
-	35,  // 163: nusa.v1.Allocations.ReadFile:input_type -> nusa.v1.ReadFileRequest
-	57,  // 164: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	58,  // 165: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	60,  // 166: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	61,  // 167: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	60,  // 168: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	58,  // 169: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	60,  // 170: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
-	48,  // 171: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
-	49,  // 172: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
-	50,  // 173: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
-	53,  // 174: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
-	63,  // 175: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	65,  // 176: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	66,  // 177: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	67,  // 178: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	68,  // 179: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
-	71,  // 180: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	75,  // 181: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	77,  // 182: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	102, // 183: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	75,  // 184: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	81,  // 185: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
-	84,  // 186: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
-	94,  // 187: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
-	95,  // 188: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
-	97,  // 189: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
-	99,  // 190: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
-	105, // 191: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	110, // 192: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	107, // 193: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
-	6,   // 194: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	7,   // 195: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	10,  // 196: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	124, // 197: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	15,  // 198: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	18,  // 199: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	20,  // 200: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	124, // 201: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	3,   // 202: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
-	38,  // 203: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	129, // 204: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	129, // 205: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	41,  // 206: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	44,  // 207: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	46,  // 208: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
-	29,  // 209: nusa.v1.Allocations.Restart:output_type -> nusa.v1.RestartAllocationResponse
-	31,  // 210: nusa.v1.Allocations.Signal:output_type -> nusa.v1.SignalAllocationResponse
-	33,  // 211: nusa.v1.Allocations.ListFiles:output_type -> nusa.v1.ListFilesResponse
-	36,  // 212: nusa.v1.Allocations.ReadFile:output_type -> nusa.v1.FileChunk
-	131, // 213: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	59,  // 214: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	131, // 215: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	131, // 216: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	62,  // 217: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	131, // 218: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	55,  // 219: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
-	131, // 220: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
-	131, // 221: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
-	51,  // 222: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
-	54,  // 223: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
-	64,  // 224: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	132, // 225: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	132, // 226: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	132, // 227: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	69,  // 228: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
-	72,  // 229: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	76,  // 230: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	79,  // 231: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	103, // 232: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	76,  // 233: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	82,  // 234: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
-	85,  // 235: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
-	91,  // 236: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
-	96,  // 237: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
-	98,  // 238: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
-	100, // 239: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
-	106, // 240: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	111, // 241: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	108, // 242: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
-	194, // [194:243] is the sub-list for method output_type
-	145, // [145:194] is the sub-list for method input_type
-	145, // [145:145] is the sub-list for extension type_name
-	145, // [145:145] is the sub-list for extension extendee
-	0,   // [0:145] is the sub-list for field type_name
+	114, // 52: nusa.v1.ListAllocationsRequest.labels:type_name -> nusa.v1.ListAllocationsRequest.LabelsEntry
+	131, // 53: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
+	16,  // 54: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
+	115, // 55: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
+	43,  // 56: nusa.v1.ExecRequest.resize:type_name -> nusa.v1.TerminalSize
+	116, // 57: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
+	120, // 58: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
+	120, // 59: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
+	52,  // 60: nusa.v1.FailbackResponse.moves:type_name -> nusa.v1.FailbackMove
+	56,  // 61: nusa.v1.VerifyRegionResponse.servers:type_name -> nusa.v1.ServerState
+	132, // 62: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
+	117, // 63: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
+	133, // 64: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
+	118, // 65: nusa.v1.ListNodesRequest.labels:type_name -> nusa.v1.ListNodesRequest.LabelsEntry
+	134, // 66: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
+	16,  // 67: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
+	120, // 68: nusa.v1.DrainNodeRequest.deadline:type_name -> google.protobuf.Duration
+	134, // 69: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
+	0,   // 70: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
+	1,   // 71: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
+	120, // 72: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
+	120, // 73: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
+	120, // 74: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
+	120, // 75: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
+	120, // 76: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
+	120, // 77: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
+	73,  // 78: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
+	133, // 79: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
+	134, // 80: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
+	16,  // 81: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
+	120, // 82: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
+	74,  // 83: nusa.v1.GlobalServer.store:type_name -> nusa.v1.StoreUsage
+	70,  // 84: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
+	120, // 85: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
+	78,  // 86: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
+	120, // 87: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
+	120, // 88: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
+	80,  // 89: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
+	120, // 90: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
+	120, // 91: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
+	1,   // 92: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
+	120, // 93: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
+	0,   // 94: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
+	120, // 95: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
+	120, // 96: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
+	120, // 97: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
+	120, // 98: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
+	83,  // 99: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
+	119, // 100: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
+	120, // 101: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
+	120, // 102: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
+	120, // 103: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
+	125, // 104: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
+	125, // 105: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
+	120, // 106: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
+	88,  // 107: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
+	16,  // 108: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
+	86,  // 109: nusa.v1.HistoryResponse.block:type_name -> nusa.v1.HistoryBlock
+	125, // 110: nusa.v1.HistoryBlock.start:type_name -> google.protobuf.Timestamp
+	120, // 111: nusa.v1.HistoryBlock.step:type_name -> google.protobuf.Duration
+	87,  // 112: nusa.v1.HistoryBlock.columns:type_name -> nusa.v1.HistoryColumn
+	125, // 113: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
+	120, // 114: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
+	120, // 115: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
+	89,  // 116: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
+	90,  // 117: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
+	125, // 118: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
+	125, // 119: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
+	125, // 120: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
+	92,  // 121: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
+	93,  // 122: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
+	120, // 123: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
+	91,  // 124: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
+	91,  // 125: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
+	120, // 126: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
+	135, // 127: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
+	101, // 128: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
+	101, // 129: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
+	120, // 130: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
+	80,  // 131: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
+	104, // 132: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
+	120, // 133: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
+	120, // 134: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
+	135, // 135: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
+	104, // 136: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
+	120, // 137: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
+	120, // 138: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
+	1,   // 139: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
+	0,   // 140: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
+	120, // 141: nusa.v1.WatchEventsRequest.since:type_name -> google.protobuf.Duration
+	125, // 142: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
+	109, // 143: nusa.v1.RecoverResponse.lost:type_name -> nusa.v1.LostWork
+	109, // 144: nusa.v1.RecoverResponse.starts:type_name -> nusa.v1.LostWork
+	43,  // 145: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
+	47,  // 146: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
+	5,   // 147: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
+	5,   // 148: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
+	9,   // 149: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
+	13,  // 150: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
+	14,  // 151: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
+	17,  // 152: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
+	19,  // 153: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
+	13,  // 154: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,   // 155: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	37,  // 156: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	39,  // 157: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	39,  // 158: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	40,  // 159: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	42,  // 160: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	45,  // 161: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
+	28,  // 162: nusa.v1.Allocations.Restart:input_type -> nusa.v1.RestartAllocationRequest
+	30,  // 163: nusa.v1.Allocations.Signal:input_type -> nusa.v1.SignalAllocationRequest
+	32,  // 164: nusa.v1.Allocations.ListFiles:input_type -> nusa.v1.ListFilesRequest
+	35,  // 165: nusa.v1.Allocations.ReadFile:input_type -> nusa.v1.ReadFileRequest
+	57,  // 166: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	58,  // 167: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	60,  // 168: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	61,  // 169: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	60,  // 170: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	58,  // 171: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	60,  // 172: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
+	48,  // 173: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
+	49,  // 174: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
+	50,  // 175: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
+	53,  // 176: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
+	63,  // 177: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	65,  // 178: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	66,  // 179: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	67,  // 180: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	68,  // 181: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
+	71,  // 182: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	75,  // 183: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	77,  // 184: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	102, // 185: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	75,  // 186: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	81,  // 187: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
+	84,  // 188: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
+	94,  // 189: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
+	95,  // 190: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
+	97,  // 191: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
+	99,  // 192: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
+	105, // 193: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	110, // 194: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	107, // 195: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
+	6,   // 196: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,   // 197: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10,  // 198: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	126, // 199: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	15,  // 200: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	18,  // 201: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	20,  // 202: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	126, // 203: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,   // 204: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	38,  // 205: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	131, // 206: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	131, // 207: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	41,  // 208: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	44,  // 209: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	46,  // 210: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
+	29,  // 211: nusa.v1.Allocations.Restart:output_type -> nusa.v1.RestartAllocationResponse
+	31,  // 212: nusa.v1.Allocations.Signal:output_type -> nusa.v1.SignalAllocationResponse
+	33,  // 213: nusa.v1.Allocations.ListFiles:output_type -> nusa.v1.ListFilesResponse
+	36,  // 214: nusa.v1.Allocations.ReadFile:output_type -> nusa.v1.FileChunk
+	133, // 215: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	59,  // 216: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	133, // 217: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	133, // 218: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	62,  // 219: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	133, // 220: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	55,  // 221: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
+	133, // 222: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
+	133, // 223: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
+	51,  // 224: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
+	54,  // 225: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
+	64,  // 226: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	134, // 227: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	134, // 228: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	134, // 229: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	69,  // 230: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
+	72,  // 231: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	76,  // 232: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	79,  // 233: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	103, // 234: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	76,  // 235: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	82,  // 236: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
+	85,  // 237: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
+	91,  // 238: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
+	96,  // 239: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
+	98,  // 240: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
+	100, // 241: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
+	106, // 242: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	111, // 243: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	108, // 244: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
+	196, // [196:245] is the sub-list for method output_type
+	147, // [147:196] is the sub-list for method input_type
+	147, // [147:147] is the sub-list for extension type_name
+	147, // [147:147] is the sub-list for extension extendee
+	0,   // [0:147] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_api_proto_init() }
@@ -9596,7 +9682,7 @@ func file_nusa_v1_api_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_api_proto_rawDesc), len(file_nusa_v1_api_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   116,
+			NumMessages:   118,
 			NumExtensions: 0,
 			NumServices:   8,
 		},

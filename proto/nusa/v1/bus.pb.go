@@ -669,7 +669,9 @@ func (x *GetBusRequest) GetName() string {
 
 // ListBusesRequest is empty.
 type ListBusesRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only buses in one of these states. Empty: all states.
+	States        []BusState `protobuf:"varint,1,rep,packed,name=states,proto3,enum=nusa.v1.BusState" json:"states,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -702,6 +704,13 @@ func (x *ListBusesRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ListBusesRequest.ProtoReflect.Descriptor instead.
 func (*ListBusesRequest) Descriptor() ([]byte, []int) {
 	return file_nusa_v1_bus_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ListBusesRequest) GetStates() []BusState {
+	if x != nil {
+		return x.States
+	}
+	return nil
 }
 
 // ListBusesResponse has all buses, sorted by name.
@@ -1224,8 +1233,9 @@ const file_nusa_v1_bus_proto_rawDesc = "" +
 	"\asecrets\x18\x02 \x01(\v2\x16.nusa.v1.BrokerSecretsR\asecrets\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x03R\brevision\"#\n" +
 	"\rGetBusRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\x12\n" +
-	"\x10ListBusesRequest\"7\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"=\n" +
+	"\x10ListBusesRequest\x12)\n" +
+	"\x06states\x18\x01 \x03(\x0e2\x11.nusa.v1.BusStateR\x06states\"7\n" +
 	"\x11ListBusesResponse\x12\"\n" +
 	"\x05buses\x18\x01 \x03(\v2\f.nusa.v1.BusR\x05buses\"&\n" +
 	"\x10DeleteBusRequest\x12\x12\n" +
@@ -1315,29 +1325,30 @@ var file_nusa_v1_bus_proto_depIdxs = []int32{
 	18, // 5: nusa.v1.BusStatus.next_attempt:type_name -> google.protobuf.Timestamp
 	4,  // 6: nusa.v1.SetBusRequest.bus:type_name -> nusa.v1.Bus
 	3,  // 7: nusa.v1.SetBusRequest.secrets:type_name -> nusa.v1.BrokerSecrets
-	4,  // 8: nusa.v1.ListBusesResponse.buses:type_name -> nusa.v1.Bus
-	19, // 9: nusa.v1.TestBusResponse.duration:type_name -> google.protobuf.Duration
-	4,  // 10: nusa.v1.BusRecord.bus:type_name -> nusa.v1.Bus
-	3,  // 11: nusa.v1.BusRecord.secrets:type_name -> nusa.v1.BrokerSecrets
-	6,  // 12: nusa.v1.Buses.Set:input_type -> nusa.v1.SetBusRequest
-	7,  // 13: nusa.v1.Buses.Get:input_type -> nusa.v1.GetBusRequest
-	8,  // 14: nusa.v1.Buses.List:input_type -> nusa.v1.ListBusesRequest
-	10, // 15: nusa.v1.Buses.Delete:input_type -> nusa.v1.DeleteBusRequest
-	12, // 16: nusa.v1.Buses.Test:input_type -> nusa.v1.TestBusRequest
-	14, // 17: nusa.v1.Buses.Disable:input_type -> nusa.v1.DisableBusRequest
-	15, // 18: nusa.v1.Buses.Enable:input_type -> nusa.v1.EnableBusRequest
-	4,  // 19: nusa.v1.Buses.Set:output_type -> nusa.v1.Bus
-	4,  // 20: nusa.v1.Buses.Get:output_type -> nusa.v1.Bus
-	9,  // 21: nusa.v1.Buses.List:output_type -> nusa.v1.ListBusesResponse
-	11, // 22: nusa.v1.Buses.Delete:output_type -> nusa.v1.DeleteBusResponse
-	13, // 23: nusa.v1.Buses.Test:output_type -> nusa.v1.TestBusResponse
-	4,  // 24: nusa.v1.Buses.Disable:output_type -> nusa.v1.Bus
-	4,  // 25: nusa.v1.Buses.Enable:output_type -> nusa.v1.Bus
-	19, // [19:26] is the sub-list for method output_type
-	12, // [12:19] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	1,  // 8: nusa.v1.ListBusesRequest.states:type_name -> nusa.v1.BusState
+	4,  // 9: nusa.v1.ListBusesResponse.buses:type_name -> nusa.v1.Bus
+	19, // 10: nusa.v1.TestBusResponse.duration:type_name -> google.protobuf.Duration
+	4,  // 11: nusa.v1.BusRecord.bus:type_name -> nusa.v1.Bus
+	3,  // 12: nusa.v1.BusRecord.secrets:type_name -> nusa.v1.BrokerSecrets
+	6,  // 13: nusa.v1.Buses.Set:input_type -> nusa.v1.SetBusRequest
+	7,  // 14: nusa.v1.Buses.Get:input_type -> nusa.v1.GetBusRequest
+	8,  // 15: nusa.v1.Buses.List:input_type -> nusa.v1.ListBusesRequest
+	10, // 16: nusa.v1.Buses.Delete:input_type -> nusa.v1.DeleteBusRequest
+	12, // 17: nusa.v1.Buses.Test:input_type -> nusa.v1.TestBusRequest
+	14, // 18: nusa.v1.Buses.Disable:input_type -> nusa.v1.DisableBusRequest
+	15, // 19: nusa.v1.Buses.Enable:input_type -> nusa.v1.EnableBusRequest
+	4,  // 20: nusa.v1.Buses.Set:output_type -> nusa.v1.Bus
+	4,  // 21: nusa.v1.Buses.Get:output_type -> nusa.v1.Bus
+	9,  // 22: nusa.v1.Buses.List:output_type -> nusa.v1.ListBusesResponse
+	11, // 23: nusa.v1.Buses.Delete:output_type -> nusa.v1.DeleteBusResponse
+	13, // 24: nusa.v1.Buses.Test:output_type -> nusa.v1.TestBusResponse
+	4,  // 25: nusa.v1.Buses.Disable:output_type -> nusa.v1.Bus
+	4,  // 26: nusa.v1.Buses.Enable:output_type -> nusa.v1.Bus
+	20, // [20:27] is the sub-list for method output_type
+	13, // [13:20] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_bus_proto_init() }

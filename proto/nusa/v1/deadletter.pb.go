@@ -416,7 +416,9 @@ type ListDeadLettersRequest struct {
 	// 1..1000, default 100.
 	Limit int32 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
 	// next_page_token of the previous response.
-	PageToken     string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only of jobs that had all of these labels, in the version that failed.
+	Labels        map[string]string `protobuf:"bytes,8,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -498,6 +500,13 @@ func (x *ListDeadLettersRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *ListDeadLettersRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
 }
 
 // ListDeadLettersResponse is one page.
@@ -1109,7 +1118,9 @@ type DeadLetterSource struct {
 	// An encoded JobSpec, compressed with DEFLATE. Empty: the spec was not stored any more.
 	Spec []byte `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
 	// Sorted by group and from.
-	Collected     []*CollectedSpan `protobuf:"bytes,2,rep,name=collected,proto3" json:"collected,omitempty"`
+	Collected []*CollectedSpan `protobuf:"bytes,2,rep,name=collected,proto3" json:"collected,omitempty"`
+	// JobSpec.labels of `spec`. Only with `spec`. An earlier version did not store them.
+	Labels        map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1158,6 +1169,13 @@ func (x *DeadLetterSource) GetCollected() []*CollectedSpan {
 	return nil
 }
 
+func (x *DeadLetterSource) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
 var File_nusa_v1_deadletter_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_deadletter_proto_rawDesc = "" +
@@ -1201,7 +1219,7 @@ const file_nusa_v1_deadletter_proto_rawDesc = "" +
 	"\astarted\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x120\n" +
 	"\x05ended\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\x12*\n" +
 	"\afailure\x18\x06 \x01(\v2\x10.nusa.v1.FailureR\afailure\x12\x18\n" +
-	"\amessage\x18\a \x01(\tR\amessage\"\xff\x01\n" +
+	"\amessage\x18\a \x01(\tR\amessage\"\xff\x02\n" +
 	"\x16ListDeadLettersRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x128\n" +
@@ -1212,7 +1230,11 @@ const file_nusa_v1_deadletter_proto_rawDesc = "" +
 	"\x06region\x18\x05 \x01(\tR\x06region\x12\x14\n" +
 	"\x05limit\x18\x06 \x01(\x05R\x05limit\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\a \x01(\tR\tpageToken\"\xb5\x01\n" +
+	"page_token\x18\a \x01(\tR\tpageToken\x12C\n" +
+	"\x06labels\x18\b \x03(\v2+.nusa.v1.ListDeadLettersRequest.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb5\x01\n" +
 	"\x17ListDeadLettersResponse\x126\n" +
 	"\fdead_letters\x18\x01 \x03(\v2\x13.nusa.v1.DeadLetterR\vdeadLetters\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12:\n" +
@@ -1253,10 +1275,14 @@ const file_nusa_v1_deadletter_proto_rawDesc = "" +
 	"\x04more\x18\x02 \x01(\bR\x04more\"H\n" +
 	"\x10DeadLetterRecord\x124\n" +
 	"\vdead_letter\x18\x01 \x01(\v2\x13.nusa.v1.DeadLetterR\n" +
-	"deadLetter\"\\\n" +
+	"deadLetter\"\xd6\x01\n" +
 	"\x10DeadLetterSource\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\fR\x04spec\x124\n" +
-	"\tcollected\x18\x02 \x03(\v2\x16.nusa.v1.CollectedSpanR\tcollected*p\n" +
+	"\tcollected\x18\x02 \x03(\v2\x16.nusa.v1.CollectedSpanR\tcollected\x12=\n" +
+	"\x06labels\x18\x03 \x03(\v2%.nusa.v1.DeadLetterSource.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*p\n" +
 	"\x0fDeadLetterState\x12!\n" +
 	"\x1dDEAD_LETTER_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16DEAD_LETTER_STATE_OPEN\x10\x01\x12\x1e\n" +
@@ -1281,7 +1307,7 @@ func file_nusa_v1_deadletter_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_deadletter_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_nusa_v1_deadletter_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_nusa_v1_deadletter_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_nusa_v1_deadletter_proto_goTypes = []any{
 	(DeadLetterState)(0),            // 0: nusa.v1.DeadLetterState
 	(*DeadLetter)(nil),              // 1: nusa.v1.DeadLetter
@@ -1298,49 +1324,53 @@ var file_nusa_v1_deadletter_proto_goTypes = []any{
 	(*CollectResponse)(nil),         // 12: nusa.v1.CollectResponse
 	(*DeadLetterRecord)(nil),        // 13: nusa.v1.DeadLetterRecord
 	(*DeadLetterSource)(nil),        // 14: nusa.v1.DeadLetterSource
-	(*Failure)(nil),                 // 15: nusa.v1.Failure
-	(*timestamppb.Timestamp)(nil),   // 16: google.protobuf.Timestamp
-	(*JobSpec)(nil),                 // 17: nusa.v1.JobSpec
-	(FailureCategory)(0),            // 18: nusa.v1.FailureCategory
-	(*durationpb.Duration)(nil),     // 19: google.protobuf.Duration
+	nil,                             // 15: nusa.v1.ListDeadLettersRequest.LabelsEntry
+	nil,                             // 16: nusa.v1.DeadLetterSource.LabelsEntry
+	(*Failure)(nil),                 // 17: nusa.v1.Failure
+	(*timestamppb.Timestamp)(nil),   // 18: google.protobuf.Timestamp
+	(*JobSpec)(nil),                 // 19: nusa.v1.JobSpec
+	(FailureCategory)(0),            // 20: nusa.v1.FailureCategory
+	(*durationpb.Duration)(nil),     // 21: google.protobuf.Duration
 }
 var file_nusa_v1_deadletter_proto_depIdxs = []int32{
 	0,  // 0: nusa.v1.DeadLetter.state:type_name -> nusa.v1.DeadLetterState
-	15, // 1: nusa.v1.DeadLetter.failure:type_name -> nusa.v1.Failure
+	17, // 1: nusa.v1.DeadLetter.failure:type_name -> nusa.v1.Failure
 	2,  // 2: nusa.v1.DeadLetter.attempts:type_name -> nusa.v1.FailedAttempt
-	16, // 3: nusa.v1.DeadLetter.failed:type_name -> google.protobuf.Timestamp
-	16, // 4: nusa.v1.DeadLetter.created:type_name -> google.protobuf.Timestamp
-	16, // 5: nusa.v1.DeadLetter.redriven:type_name -> google.protobuf.Timestamp
-	17, // 6: nusa.v1.DeadLetter.spec:type_name -> nusa.v1.JobSpec
-	16, // 7: nusa.v1.FailedAttempt.started:type_name -> google.protobuf.Timestamp
-	16, // 8: nusa.v1.FailedAttempt.ended:type_name -> google.protobuf.Timestamp
-	15, // 9: nusa.v1.FailedAttempt.failure:type_name -> nusa.v1.Failure
-	18, // 10: nusa.v1.ListDeadLettersRequest.categories:type_name -> nusa.v1.FailureCategory
+	18, // 3: nusa.v1.DeadLetter.failed:type_name -> google.protobuf.Timestamp
+	18, // 4: nusa.v1.DeadLetter.created:type_name -> google.protobuf.Timestamp
+	18, // 5: nusa.v1.DeadLetter.redriven:type_name -> google.protobuf.Timestamp
+	19, // 6: nusa.v1.DeadLetter.spec:type_name -> nusa.v1.JobSpec
+	18, // 7: nusa.v1.FailedAttempt.started:type_name -> google.protobuf.Timestamp
+	18, // 8: nusa.v1.FailedAttempt.ended:type_name -> google.protobuf.Timestamp
+	17, // 9: nusa.v1.FailedAttempt.failure:type_name -> nusa.v1.Failure
+	20, // 10: nusa.v1.ListDeadLettersRequest.categories:type_name -> nusa.v1.FailureCategory
 	0,  // 11: nusa.v1.ListDeadLettersRequest.state:type_name -> nusa.v1.DeadLetterState
-	1,  // 12: nusa.v1.ListDeadLettersResponse.dead_letters:type_name -> nusa.v1.DeadLetter
-	5,  // 13: nusa.v1.ListDeadLettersResponse.retention:type_name -> nusa.v1.DeadLetterRetention
-	19, // 14: nusa.v1.DeadLetterRetention.age:type_name -> google.protobuf.Duration
-	17, // 15: nusa.v1.RedriveRequest.spec:type_name -> nusa.v1.JobSpec
-	10, // 16: nusa.v1.CollectRequest.jobs:type_name -> nusa.v1.CollectJob
-	11, // 17: nusa.v1.CollectJob.collected:type_name -> nusa.v1.CollectedSpan
-	1,  // 18: nusa.v1.CollectResponse.instances:type_name -> nusa.v1.DeadLetter
-	1,  // 19: nusa.v1.DeadLetterRecord.dead_letter:type_name -> nusa.v1.DeadLetter
-	11, // 20: nusa.v1.DeadLetterSource.collected:type_name -> nusa.v1.CollectedSpan
-	3,  // 21: nusa.v1.DeadLetters.List:input_type -> nusa.v1.ListDeadLettersRequest
-	6,  // 22: nusa.v1.DeadLetters.Get:input_type -> nusa.v1.GetDeadLetterRequest
-	7,  // 23: nusa.v1.DeadLetters.Redrive:input_type -> nusa.v1.RedriveRequest
-	8,  // 24: nusa.v1.DeadLetters.Drop:input_type -> nusa.v1.DropDeadLetterRequest
-	9,  // 25: nusa.v1.DeadLetters.Collect:input_type -> nusa.v1.CollectRequest
-	4,  // 26: nusa.v1.DeadLetters.List:output_type -> nusa.v1.ListDeadLettersResponse
-	1,  // 27: nusa.v1.DeadLetters.Get:output_type -> nusa.v1.DeadLetter
-	1,  // 28: nusa.v1.DeadLetters.Redrive:output_type -> nusa.v1.DeadLetter
-	1,  // 29: nusa.v1.DeadLetters.Drop:output_type -> nusa.v1.DeadLetter
-	12, // 30: nusa.v1.DeadLetters.Collect:output_type -> nusa.v1.CollectResponse
-	26, // [26:31] is the sub-list for method output_type
-	21, // [21:26] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	15, // 12: nusa.v1.ListDeadLettersRequest.labels:type_name -> nusa.v1.ListDeadLettersRequest.LabelsEntry
+	1,  // 13: nusa.v1.ListDeadLettersResponse.dead_letters:type_name -> nusa.v1.DeadLetter
+	5,  // 14: nusa.v1.ListDeadLettersResponse.retention:type_name -> nusa.v1.DeadLetterRetention
+	21, // 15: nusa.v1.DeadLetterRetention.age:type_name -> google.protobuf.Duration
+	19, // 16: nusa.v1.RedriveRequest.spec:type_name -> nusa.v1.JobSpec
+	10, // 17: nusa.v1.CollectRequest.jobs:type_name -> nusa.v1.CollectJob
+	11, // 18: nusa.v1.CollectJob.collected:type_name -> nusa.v1.CollectedSpan
+	1,  // 19: nusa.v1.CollectResponse.instances:type_name -> nusa.v1.DeadLetter
+	1,  // 20: nusa.v1.DeadLetterRecord.dead_letter:type_name -> nusa.v1.DeadLetter
+	11, // 21: nusa.v1.DeadLetterSource.collected:type_name -> nusa.v1.CollectedSpan
+	16, // 22: nusa.v1.DeadLetterSource.labels:type_name -> nusa.v1.DeadLetterSource.LabelsEntry
+	3,  // 23: nusa.v1.DeadLetters.List:input_type -> nusa.v1.ListDeadLettersRequest
+	6,  // 24: nusa.v1.DeadLetters.Get:input_type -> nusa.v1.GetDeadLetterRequest
+	7,  // 25: nusa.v1.DeadLetters.Redrive:input_type -> nusa.v1.RedriveRequest
+	8,  // 26: nusa.v1.DeadLetters.Drop:input_type -> nusa.v1.DropDeadLetterRequest
+	9,  // 27: nusa.v1.DeadLetters.Collect:input_type -> nusa.v1.CollectRequest
+	4,  // 28: nusa.v1.DeadLetters.List:output_type -> nusa.v1.ListDeadLettersResponse
+	1,  // 29: nusa.v1.DeadLetters.Get:output_type -> nusa.v1.DeadLetter
+	1,  // 30: nusa.v1.DeadLetters.Redrive:output_type -> nusa.v1.DeadLetter
+	1,  // 31: nusa.v1.DeadLetters.Drop:output_type -> nusa.v1.DeadLetter
+	12, // 32: nusa.v1.DeadLetters.Collect:output_type -> nusa.v1.CollectResponse
+	28, // [28:33] is the sub-list for method output_type
+	23, // [23:28] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_deadletter_proto_init() }
@@ -1356,7 +1386,7 @@ func file_nusa_v1_deadletter_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_deadletter_proto_rawDesc), len(file_nusa_v1_deadletter_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   14,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -679,7 +679,9 @@ type ListServicesRequest struct {
 	// Greatest number of services in the response: 1..1000, default 1000.
 	Limit int32 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
 	// next_page_token of the previous response.
-	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only services that have instances with this tag; the response counts these instances. Empty: all.
+	Tag           string `protobuf:"bytes,6,opt,name=tag,proto3" json:"tag,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -745,6 +747,13 @@ func (x *ListServicesRequest) GetLimit() int32 {
 func (x *ListServicesRequest) GetPageToken() string {
 	if x != nil {
 		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListServicesRequest) GetTag() string {
+	if x != nil {
+		return x.Tag
 	}
 	return ""
 }
@@ -1196,14 +1205,15 @@ const file_nusa_v1_discovery_proto_rawDesc = "" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x126\n" +
 	"\tinstances\x18\x02 \x03(\v2\x18.nusa.v1.ServiceInstanceR\tinstances\x12-\n" +
 	"\bposition\x18\x03 \x01(\v2\x11.nusa.v1.PositionR\bposition\x12+\n" +
-	"\x03age\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03age\"\xa3\x01\n" +
+	"\x03age\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03age\"\xb5\x01\n" +
 	"\x13ListServicesRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12%\n" +
 	"\x0ewith_instances\x18\x03 \x01(\bR\rwithInstances\x12\x14\n" +
 	"\x05limit\x18\x04 \x01(\x05R\x05limit\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x05 \x01(\tR\tpageToken\"\xd8\x01\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken\x12\x10\n" +
+	"\x03tag\x18\x06 \x01(\tR\x03tag\"\xd8\x01\n" +
 	"\x14ListServicesResponse\x123\n" +
 	"\bservices\x18\x01 \x03(\v2\x17.nusa.v1.ServiceSummaryR\bservices\x12+\n" +
 	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\x126\n" +

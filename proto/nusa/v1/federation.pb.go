@@ -654,8 +654,11 @@ func (*RegionMessage_Forms) isRegionMessage_Kind() {}
 type DriverForms struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sorted by name. At most 64 drivers, and 64 KiB in all: of more, the last ones have `any`. A driver that is
-	// not in the list is on no ready node.
-	Drivers       []*DriverForm `protobuf:"bytes,1,rep,name=drivers,proto3" json:"drivers,omitempty"`
+	// not in the list is on no ready node, unless the list is `truncated`.
+	Drivers []*DriverForm `protobuf:"bytes,1,rep,name=drivers,proto3" json:"drivers,omitempty"`
+	// Ready nodes have more drivers than `drivers` has: those with the last names are left out. Nothing is known
+	// about their forms.
+	Truncated     bool `protobuf:"varint,2,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -695,6 +698,13 @@ func (x *DriverForms) GetDrivers() []*DriverForm {
 		return x.Drivers
 	}
 	return nil
+}
+
+func (x *DriverForms) GetTruncated() bool {
+	if x != nil {
+		return x.Truncated
+	}
+	return false
 }
 
 // DriverForm says which `config` the nodes of a region accept for a driver.
@@ -4621,9 +4631,10 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x05forms\x18\x0e \x01(\v2\x14.nusa.v1.DriverFormsH\x00R\x05forms\x12#\n" +
 	"\rapplied_index\x18\n" +
 	" \x01(\x04R\fappliedIndexB\x06\n" +
-	"\x04kind\"<\n" +
+	"\x04kind\"Z\n" +
 	"\vDriverForms\x12-\n" +
-	"\adrivers\x18\x01 \x03(\v2\x13.nusa.v1.DriverFormR\adrivers\"c\n" +
+	"\adrivers\x18\x01 \x03(\v2\x13.nusa.v1.DriverFormR\adrivers\x12\x1c\n" +
+	"\ttruncated\x18\x02 \x01(\bR\ttruncated\"c\n" +
 	"\n" +
 	"DriverForm\x12\x16\n" +
 	"\x06driver\x18\x01 \x01(\tR\x06driver\x12+\n" +

@@ -559,7 +559,10 @@ func (x *CreateTokenResponse) GetRecord() *JoinToken {
 type ListTokensRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only tokens of this region; empty: of all regions.
-	Region        string `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	Region string `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	// Only tokens in one of these states: valid, used, ended, revoked. A token is used if no member may join with it
+	// any more. Empty: all states.
+	States        []string `protobuf:"bytes,2,rep,name=states,proto3" json:"states,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -599,6 +602,13 @@ func (x *ListTokensRequest) GetRegion() string {
 		return x.Region
 	}
 	return ""
+}
+
+func (x *ListTokensRequest) GetStates() []string {
+	if x != nil {
+		return x.States
+	}
+	return nil
 }
 
 type ListTokensResponse struct {
@@ -2398,9 +2408,10 @@ const file_nusa_v1_identity_proto_rawDesc = "" +
 	"\x02by\x18\a \x01(\tR\x02by\"W\n" +
 	"\x13CreateTokenResponse\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12*\n" +
-	"\x06record\x18\x02 \x01(\v2\x12.nusa.v1.JoinTokenR\x06record\"+\n" +
+	"\x06record\x18\x02 \x01(\v2\x12.nusa.v1.JoinTokenR\x06record\"C\n" +
 	"\x11ListTokensRequest\x12\x16\n" +
-	"\x06region\x18\x01 \x01(\tR\x06region\"o\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\x12\x16\n" +
+	"\x06states\x18\x02 \x03(\tR\x06states\"o\n" +
 	"\x12ListTokensResponse\x12*\n" +
 	"\x06tokens\x18\x01 \x03(\v2\x12.nusa.v1.JoinTokenR\x06tokens\x12-\n" +
 	"\x06errors\x18\x02 \x03(\v2\x15.nusa.v1.PartialErrorR\x06errors\"<\n" +

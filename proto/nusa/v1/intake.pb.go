@@ -426,7 +426,9 @@ func (x *GetIntakeRequest) GetName() string {
 
 // ListIntakesRequest is empty.
 type ListIntakesRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only intakes in one of these states. Empty: all states.
+	States        []BusState `protobuf:"varint,1,rep,packed,name=states,proto3,enum=nusa.v1.BusState" json:"states,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -459,6 +461,13 @@ func (x *ListIntakesRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ListIntakesRequest.ProtoReflect.Descriptor instead.
 func (*ListIntakesRequest) Descriptor() ([]byte, []int) {
 	return file_nusa_v1_intake_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ListIntakesRequest) GetStates() []BusState {
+	if x != nil {
+		return x.States
+	}
+	return nil
 }
 
 // ListIntakesResponse has all intakes, sorted by name.
@@ -780,8 +789,9 @@ const file_nusa_v1_intake_proto_rawDesc = "" +
 	"\asecrets\x18\x02 \x01(\v2\x16.nusa.v1.BrokerSecretsR\asecrets\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x03R\brevision\"&\n" +
 	"\x10GetIntakeRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\x14\n" +
-	"\x12ListIntakesRequest\"@\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"?\n" +
+	"\x12ListIntakesRequest\x12)\n" +
+	"\x06states\x18\x01 \x03(\x0e2\x11.nusa.v1.BusStateR\x06states\"@\n" +
 	"\x13ListIntakesResponse\x12)\n" +
 	"\aintakes\x18\x01 \x03(\v2\x0f.nusa.v1.IntakeR\aintakes\")\n" +
 	"\x13DeleteIntakeRequest\x12\x12\n" +
@@ -841,26 +851,27 @@ var file_nusa_v1_intake_proto_depIdxs = []int32{
 	13, // 4: nusa.v1.IntakeStatus.next_attempt:type_name -> google.protobuf.Timestamp
 	0,  // 5: nusa.v1.SetIntakeRequest.intake:type_name -> nusa.v1.Intake
 	14, // 6: nusa.v1.SetIntakeRequest.secrets:type_name -> nusa.v1.BrokerSecrets
-	0,  // 7: nusa.v1.ListIntakesResponse.intakes:type_name -> nusa.v1.Intake
-	0,  // 8: nusa.v1.IntakeRecord.intake:type_name -> nusa.v1.Intake
-	14, // 9: nusa.v1.IntakeRecord.secrets:type_name -> nusa.v1.BrokerSecrets
-	2,  // 10: nusa.v1.Intakes.Set:input_type -> nusa.v1.SetIntakeRequest
-	3,  // 11: nusa.v1.Intakes.Get:input_type -> nusa.v1.GetIntakeRequest
-	4,  // 12: nusa.v1.Intakes.List:input_type -> nusa.v1.ListIntakesRequest
-	6,  // 13: nusa.v1.Intakes.Delete:input_type -> nusa.v1.DeleteIntakeRequest
-	8,  // 14: nusa.v1.Intakes.Disable:input_type -> nusa.v1.DisableIntakeRequest
-	9,  // 15: nusa.v1.Intakes.Enable:input_type -> nusa.v1.EnableIntakeRequest
-	0,  // 16: nusa.v1.Intakes.Set:output_type -> nusa.v1.Intake
-	0,  // 17: nusa.v1.Intakes.Get:output_type -> nusa.v1.Intake
-	5,  // 18: nusa.v1.Intakes.List:output_type -> nusa.v1.ListIntakesResponse
-	7,  // 19: nusa.v1.Intakes.Delete:output_type -> nusa.v1.DeleteIntakeResponse
-	0,  // 20: nusa.v1.Intakes.Disable:output_type -> nusa.v1.Intake
-	0,  // 21: nusa.v1.Intakes.Enable:output_type -> nusa.v1.Intake
-	16, // [16:22] is the sub-list for method output_type
-	10, // [10:16] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	12, // 7: nusa.v1.ListIntakesRequest.states:type_name -> nusa.v1.BusState
+	0,  // 8: nusa.v1.ListIntakesResponse.intakes:type_name -> nusa.v1.Intake
+	0,  // 9: nusa.v1.IntakeRecord.intake:type_name -> nusa.v1.Intake
+	14, // 10: nusa.v1.IntakeRecord.secrets:type_name -> nusa.v1.BrokerSecrets
+	2,  // 11: nusa.v1.Intakes.Set:input_type -> nusa.v1.SetIntakeRequest
+	3,  // 12: nusa.v1.Intakes.Get:input_type -> nusa.v1.GetIntakeRequest
+	4,  // 13: nusa.v1.Intakes.List:input_type -> nusa.v1.ListIntakesRequest
+	6,  // 14: nusa.v1.Intakes.Delete:input_type -> nusa.v1.DeleteIntakeRequest
+	8,  // 15: nusa.v1.Intakes.Disable:input_type -> nusa.v1.DisableIntakeRequest
+	9,  // 16: nusa.v1.Intakes.Enable:input_type -> nusa.v1.EnableIntakeRequest
+	0,  // 17: nusa.v1.Intakes.Set:output_type -> nusa.v1.Intake
+	0,  // 18: nusa.v1.Intakes.Get:output_type -> nusa.v1.Intake
+	5,  // 19: nusa.v1.Intakes.List:output_type -> nusa.v1.ListIntakesResponse
+	7,  // 20: nusa.v1.Intakes.Delete:output_type -> nusa.v1.DeleteIntakeResponse
+	0,  // 21: nusa.v1.Intakes.Disable:output_type -> nusa.v1.Intake
+	0,  // 22: nusa.v1.Intakes.Enable:output_type -> nusa.v1.Intake
+	17, // [17:23] is the sub-list for method output_type
+	11, // [11:17] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_intake_proto_init() }

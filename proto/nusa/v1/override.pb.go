@@ -28,7 +28,12 @@ type ListOverridesRequest struct {
 	// Empty: all namespaces.
 	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// Empty: all regions, at a global server.
-	Region        string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
+	Region string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
+	// Only overrides in one of these states: stopped (every group is stopped), scaled (others), holding (instances are
+	// stopped because of the override now). An override may have several states. Empty: all states.
+	States []string `protobuf:"bytes,3,rep,name=states,proto3" json:"states,omitempty"`
+	// Only overrides of jobs that have all of these labels. A region knows those of the jobs of which it has a part.
+	Labels        map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -75,6 +80,20 @@ func (x *ListOverridesRequest) GetRegion() string {
 		return x.Region
 	}
 	return ""
+}
+
+func (x *ListOverridesRequest) GetStates() []string {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+func (x *ListOverridesRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
 }
 
 // ListOverridesResponse has overrides.
@@ -336,10 +355,15 @@ var File_nusa_v1_override_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_override_proto_rawDesc = "" +
 	"\n" +
-	"\x16nusa/v1/override.proto\x12\anusa.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x11nusa/v1/api.proto\x1a\x11nusa/v1/job.proto\"L\n" +
+	"\x16nusa/v1/override.proto\x12\anusa.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x11nusa/v1/api.proto\x1a\x11nusa/v1/job.proto\"\xe2\x01\n" +
 	"\x14ListOverridesRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x16\n" +
-	"\x06region\x18\x02 \x01(\tR\x06region\"w\n" +
+	"\x06region\x18\x02 \x01(\tR\x06region\x12\x16\n" +
+	"\x06states\x18\x03 \x03(\tR\x06states\x12A\n" +
+	"\x06labels\x18\x04 \x03(\v2).nusa.v1.ListOverridesRequest.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"w\n" +
 	"\x15ListOverridesResponse\x12/\n" +
 	"\toverrides\x18\x01 \x03(\v2\x11.nusa.v1.OverrideR\toverrides\x12-\n" +
 	"\x06errors\x18\x02 \x03(\v2\x15.nusa.v1.PartialErrorR\x06errors\"\xbf\x01\n" +
@@ -373,33 +397,35 @@ func file_nusa_v1_override_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_override_proto_rawDescData
 }
 
-var file_nusa_v1_override_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_nusa_v1_override_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_nusa_v1_override_proto_goTypes = []any{
 	(*ListOverridesRequest)(nil),  // 0: nusa.v1.ListOverridesRequest
 	(*ListOverridesResponse)(nil), // 1: nusa.v1.ListOverridesResponse
 	(*SetOverrideRequest)(nil),    // 2: nusa.v1.SetOverrideRequest
 	(*ClearOverrideRequest)(nil),  // 3: nusa.v1.ClearOverrideRequest
 	(*ClearOverrideResponse)(nil), // 4: nusa.v1.ClearOverrideResponse
-	(*Override)(nil),              // 5: nusa.v1.Override
-	(*PartialError)(nil),          // 6: nusa.v1.PartialError
-	(*JobRef)(nil),                // 7: nusa.v1.JobRef
+	nil,                           // 5: nusa.v1.ListOverridesRequest.LabelsEntry
+	(*Override)(nil),              // 6: nusa.v1.Override
+	(*PartialError)(nil),          // 7: nusa.v1.PartialError
+	(*JobRef)(nil),                // 8: nusa.v1.JobRef
 }
 var file_nusa_v1_override_proto_depIdxs = []int32{
-	5, // 0: nusa.v1.ListOverridesResponse.overrides:type_name -> nusa.v1.Override
-	6, // 1: nusa.v1.ListOverridesResponse.errors:type_name -> nusa.v1.PartialError
-	7, // 2: nusa.v1.SetOverrideRequest.job:type_name -> nusa.v1.JobRef
-	7, // 3: nusa.v1.ClearOverrideRequest.job:type_name -> nusa.v1.JobRef
-	0, // 4: nusa.v1.Overrides.List:input_type -> nusa.v1.ListOverridesRequest
-	2, // 5: nusa.v1.Overrides.Set:input_type -> nusa.v1.SetOverrideRequest
-	3, // 6: nusa.v1.Overrides.Clear:input_type -> nusa.v1.ClearOverrideRequest
-	1, // 7: nusa.v1.Overrides.List:output_type -> nusa.v1.ListOverridesResponse
-	5, // 8: nusa.v1.Overrides.Set:output_type -> nusa.v1.Override
-	4, // 9: nusa.v1.Overrides.Clear:output_type -> nusa.v1.ClearOverrideResponse
-	7, // [7:10] is the sub-list for method output_type
-	4, // [4:7] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	5, // 0: nusa.v1.ListOverridesRequest.labels:type_name -> nusa.v1.ListOverridesRequest.LabelsEntry
+	6, // 1: nusa.v1.ListOverridesResponse.overrides:type_name -> nusa.v1.Override
+	7, // 2: nusa.v1.ListOverridesResponse.errors:type_name -> nusa.v1.PartialError
+	8, // 3: nusa.v1.SetOverrideRequest.job:type_name -> nusa.v1.JobRef
+	8, // 4: nusa.v1.ClearOverrideRequest.job:type_name -> nusa.v1.JobRef
+	0, // 5: nusa.v1.Overrides.List:input_type -> nusa.v1.ListOverridesRequest
+	2, // 6: nusa.v1.Overrides.Set:input_type -> nusa.v1.SetOverrideRequest
+	3, // 7: nusa.v1.Overrides.Clear:input_type -> nusa.v1.ClearOverrideRequest
+	1, // 8: nusa.v1.Overrides.List:output_type -> nusa.v1.ListOverridesResponse
+	6, // 9: nusa.v1.Overrides.Set:output_type -> nusa.v1.Override
+	4, // 10: nusa.v1.Overrides.Clear:output_type -> nusa.v1.ClearOverrideResponse
+	8, // [8:11] is the sub-list for method output_type
+	5, // [5:8] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_override_proto_init() }
@@ -415,7 +441,7 @@ func file_nusa_v1_override_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_override_proto_rawDesc), len(file_nusa_v1_override_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -205,12 +205,18 @@ type ListSchedulesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: all namespaces.
 	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	// Only schedules that are paused.
+	// Only schedules that are paused, like the state paused.
 	Paused bool `protobuf:"varint,2,opt,name=paused,proto3" json:"paused,omitempty"`
 	// Greatest number of schedules in the response: 1..1000, default 200.
 	Limit int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	// next_page_token of the previous response.
-	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only schedules in one of these states: paused, running (a run has not ended), waiting (times wait for the end of
+	// a run, or a backfill has times left), failing (the latest run failed), idle (none of the others). A schedule may
+	// have several states. Empty: all states.
+	States []string `protobuf:"bytes,5,rep,name=states,proto3" json:"states,omitempty"`
+	// Only schedules of jobs that have all of these labels.
+	Labels        map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -271,6 +277,20 @@ func (x *ListSchedulesRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *ListSchedulesRequest) GetStates() []string {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+func (x *ListSchedulesRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
 }
 
 // ListSchedulesResponse is one page of schedules.
@@ -777,7 +797,9 @@ type ScheduleStatus struct {
 	RunCount int32 `protobuf:"varint,12,opt,name=run_count,json=runCount,proto3" json:"run_count,omitempty"`
 	Active   int32 `protobuf:"varint,13,opt,name=active,proto3" json:"active,omitempty"`
 	// Schedule.time_zone. Empty: UTC, or the job has no schedule.
-	TimeZone      string `protobuf:"bytes,14,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
+	TimeZone string `protobuf:"bytes,14,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
+	// The job is a workflow: its runs are runs of Workflows.
+	Workflow      bool `protobuf:"varint,15,opt,name=workflow,proto3" json:"workflow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -908,6 +930,13 @@ func (x *ScheduleStatus) GetTimeZone() string {
 		return x.TimeZone
 	}
 	return ""
+}
+
+func (x *ScheduleStatus) GetWorkflow() bool {
+	if x != nil {
+		return x.Workflow
+	}
+	return false
 }
 
 // ScheduleRecord is the stored state of one schedule. Its size does not grow with the number of runs.
@@ -1117,13 +1146,18 @@ const file_nusa_v1_schedule_proto_rawDesc = "" +
 	"\x12GetScheduleRequest\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\x12\x12\n" +
 	"\x04next\x18\x02 \x01(\x05R\x04next\x12\x12\n" +
-	"\x04runs\x18\x03 \x01(\x05R\x04runs\"\x81\x01\n" +
+	"\x04runs\x18\x03 \x01(\x05R\x04runs\"\x97\x02\n" +
 	"\x14ListSchedulesRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x16\n" +
 	"\x06paused\x18\x02 \x01(\bR\x06paused\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\x05R\x05limit\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x04 \x01(\tR\tpageToken\"v\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\x12\x16\n" +
+	"\x06states\x18\x05 \x03(\tR\x06states\x12A\n" +
+	"\x06labels\x18\x06 \x03(\v2).nusa.v1.ListSchedulesRequest.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"v\n" +
 	"\x15ListSchedulesResponse\x125\n" +
 	"\tschedules\x18\x01 \x03(\v2\x17.nusa.v1.ScheduleStatusR\tschedules\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"Q\n" +
@@ -1155,7 +1189,7 @@ const file_nusa_v1_schedule_proto_rawDesc = "" +
 	"\x05state\x18\x04 \x01(\x0e2\x14.nusa.v1.JobRunStateR\x05state\x120\n" +
 	"\x05began\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05began\x120\n" +
 	"\x05ended\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\x12\x18\n" +
-	"\amessage\x18\a \x01(\tR\amessage\"\xc5\x03\n" +
+	"\amessage\x18\a \x01(\tR\amessage\"\xe1\x03\n" +
 	"\x0eScheduleStatus\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x16\n" +
 	"\x06paused\x18\x02 \x01(\bR\x06paused\x12!\n" +
@@ -1172,7 +1206,8 @@ const file_nusa_v1_schedule_proto_rawDesc = "" +
 	"\bbackfill\x18\v \x01(\x05R\bbackfill\x12\x1b\n" +
 	"\trun_count\x18\f \x01(\x05R\brunCount\x12\x16\n" +
 	"\x06active\x18\r \x01(\x05R\x06active\x12\x1b\n" +
-	"\ttime_zone\x18\x0e \x01(\tR\btimeZone\"\x8c\x03\n" +
+	"\ttime_zone\x18\x0e \x01(\tR\btimeZone\x12\x1a\n" +
+	"\bworkflow\x18\x0f \x01(\bR\bworkflow\"\x8c\x03\n" +
 	"\x0eScheduleRecord\x12\x18\n" +
 	"\adecided\x18\x01 \x01(\x03R\adecided\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\x03R\x03run\x12#\n" +
@@ -1228,7 +1263,7 @@ func file_nusa_v1_schedule_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_schedule_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nusa_v1_schedule_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_nusa_v1_schedule_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_nusa_v1_schedule_proto_goTypes = []any{
 	(JobRunTrigger)(0),               // 0: nusa.v1.JobRunTrigger
 	(JobRunState)(0),                 // 1: nusa.v1.JobRunState
@@ -1245,49 +1280,51 @@ var file_nusa_v1_schedule_proto_goTypes = []any{
 	(*ScheduleStatus)(nil),           // 12: nusa.v1.ScheduleStatus
 	(*ScheduleRecord)(nil),           // 13: nusa.v1.ScheduleRecord
 	(*RunRecord)(nil),                // 14: nusa.v1.RunRecord
-	nil,                              // 15: nusa.v1.DispatchJobRequest.MetaEntry
-	(*JobRef)(nil),                   // 16: nusa.v1.JobRef
-	(*timestamppb.Timestamp)(nil),    // 17: google.protobuf.Timestamp
+	nil,                              // 15: nusa.v1.ListSchedulesRequest.LabelsEntry
+	nil,                              // 16: nusa.v1.DispatchJobRequest.MetaEntry
+	(*JobRef)(nil),                   // 17: nusa.v1.JobRef
+	(*timestamppb.Timestamp)(nil),    // 18: google.protobuf.Timestamp
 }
 var file_nusa_v1_schedule_proto_depIdxs = []int32{
-	16, // 0: nusa.v1.GetScheduleRequest.job:type_name -> nusa.v1.JobRef
-	12, // 1: nusa.v1.ListSchedulesResponse.schedules:type_name -> nusa.v1.ScheduleStatus
-	16, // 2: nusa.v1.PauseScheduleRequest.job:type_name -> nusa.v1.JobRef
-	16, // 3: nusa.v1.ResumeScheduleRequest.job:type_name -> nusa.v1.JobRef
-	16, // 4: nusa.v1.TriggerScheduleRequest.job:type_name -> nusa.v1.JobRef
-	16, // 5: nusa.v1.BackfillScheduleRequest.job:type_name -> nusa.v1.JobRef
-	17, // 6: nusa.v1.BackfillScheduleRequest.from:type_name -> google.protobuf.Timestamp
-	17, // 7: nusa.v1.BackfillScheduleRequest.to:type_name -> google.protobuf.Timestamp
-	16, // 8: nusa.v1.DispatchJobRequest.job:type_name -> nusa.v1.JobRef
-	15, // 9: nusa.v1.DispatchJobRequest.meta:type_name -> nusa.v1.DispatchJobRequest.MetaEntry
-	17, // 10: nusa.v1.JobRun.time:type_name -> google.protobuf.Timestamp
-	0,  // 11: nusa.v1.JobRun.trigger:type_name -> nusa.v1.JobRunTrigger
-	1,  // 12: nusa.v1.JobRun.state:type_name -> nusa.v1.JobRunState
-	17, // 13: nusa.v1.JobRun.began:type_name -> google.protobuf.Timestamp
-	17, // 14: nusa.v1.JobRun.ended:type_name -> google.protobuf.Timestamp
-	17, // 15: nusa.v1.ScheduleStatus.waiting:type_name -> google.protobuf.Timestamp
-	17, // 16: nusa.v1.ScheduleStatus.next:type_name -> google.protobuf.Timestamp
-	11, // 17: nusa.v1.ScheduleStatus.runs:type_name -> nusa.v1.JobRun
-	11, // 18: nusa.v1.RunRecord.run:type_name -> nusa.v1.JobRun
-	2,  // 19: nusa.v1.Schedules.Get:input_type -> nusa.v1.GetScheduleRequest
-	3,  // 20: nusa.v1.Schedules.List:input_type -> nusa.v1.ListSchedulesRequest
-	5,  // 21: nusa.v1.Schedules.Pause:input_type -> nusa.v1.PauseScheduleRequest
-	6,  // 22: nusa.v1.Schedules.Resume:input_type -> nusa.v1.ResumeScheduleRequest
-	7,  // 23: nusa.v1.Schedules.Trigger:input_type -> nusa.v1.TriggerScheduleRequest
-	8,  // 24: nusa.v1.Schedules.Backfill:input_type -> nusa.v1.BackfillScheduleRequest
-	10, // 25: nusa.v1.Schedules.Dispatch:input_type -> nusa.v1.DispatchJobRequest
-	12, // 26: nusa.v1.Schedules.Get:output_type -> nusa.v1.ScheduleStatus
-	4,  // 27: nusa.v1.Schedules.List:output_type -> nusa.v1.ListSchedulesResponse
-	12, // 28: nusa.v1.Schedules.Pause:output_type -> nusa.v1.ScheduleStatus
-	12, // 29: nusa.v1.Schedules.Resume:output_type -> nusa.v1.ScheduleStatus
-	11, // 30: nusa.v1.Schedules.Trigger:output_type -> nusa.v1.JobRun
-	9,  // 31: nusa.v1.Schedules.Backfill:output_type -> nusa.v1.BackfillScheduleResponse
-	11, // 32: nusa.v1.Schedules.Dispatch:output_type -> nusa.v1.JobRun
-	26, // [26:33] is the sub-list for method output_type
-	19, // [19:26] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	17, // 0: nusa.v1.GetScheduleRequest.job:type_name -> nusa.v1.JobRef
+	15, // 1: nusa.v1.ListSchedulesRequest.labels:type_name -> nusa.v1.ListSchedulesRequest.LabelsEntry
+	12, // 2: nusa.v1.ListSchedulesResponse.schedules:type_name -> nusa.v1.ScheduleStatus
+	17, // 3: nusa.v1.PauseScheduleRequest.job:type_name -> nusa.v1.JobRef
+	17, // 4: nusa.v1.ResumeScheduleRequest.job:type_name -> nusa.v1.JobRef
+	17, // 5: nusa.v1.TriggerScheduleRequest.job:type_name -> nusa.v1.JobRef
+	17, // 6: nusa.v1.BackfillScheduleRequest.job:type_name -> nusa.v1.JobRef
+	18, // 7: nusa.v1.BackfillScheduleRequest.from:type_name -> google.protobuf.Timestamp
+	18, // 8: nusa.v1.BackfillScheduleRequest.to:type_name -> google.protobuf.Timestamp
+	17, // 9: nusa.v1.DispatchJobRequest.job:type_name -> nusa.v1.JobRef
+	16, // 10: nusa.v1.DispatchJobRequest.meta:type_name -> nusa.v1.DispatchJobRequest.MetaEntry
+	18, // 11: nusa.v1.JobRun.time:type_name -> google.protobuf.Timestamp
+	0,  // 12: nusa.v1.JobRun.trigger:type_name -> nusa.v1.JobRunTrigger
+	1,  // 13: nusa.v1.JobRun.state:type_name -> nusa.v1.JobRunState
+	18, // 14: nusa.v1.JobRun.began:type_name -> google.protobuf.Timestamp
+	18, // 15: nusa.v1.JobRun.ended:type_name -> google.protobuf.Timestamp
+	18, // 16: nusa.v1.ScheduleStatus.waiting:type_name -> google.protobuf.Timestamp
+	18, // 17: nusa.v1.ScheduleStatus.next:type_name -> google.protobuf.Timestamp
+	11, // 18: nusa.v1.ScheduleStatus.runs:type_name -> nusa.v1.JobRun
+	11, // 19: nusa.v1.RunRecord.run:type_name -> nusa.v1.JobRun
+	2,  // 20: nusa.v1.Schedules.Get:input_type -> nusa.v1.GetScheduleRequest
+	3,  // 21: nusa.v1.Schedules.List:input_type -> nusa.v1.ListSchedulesRequest
+	5,  // 22: nusa.v1.Schedules.Pause:input_type -> nusa.v1.PauseScheduleRequest
+	6,  // 23: nusa.v1.Schedules.Resume:input_type -> nusa.v1.ResumeScheduleRequest
+	7,  // 24: nusa.v1.Schedules.Trigger:input_type -> nusa.v1.TriggerScheduleRequest
+	8,  // 25: nusa.v1.Schedules.Backfill:input_type -> nusa.v1.BackfillScheduleRequest
+	10, // 26: nusa.v1.Schedules.Dispatch:input_type -> nusa.v1.DispatchJobRequest
+	12, // 27: nusa.v1.Schedules.Get:output_type -> nusa.v1.ScheduleStatus
+	4,  // 28: nusa.v1.Schedules.List:output_type -> nusa.v1.ListSchedulesResponse
+	12, // 29: nusa.v1.Schedules.Pause:output_type -> nusa.v1.ScheduleStatus
+	12, // 30: nusa.v1.Schedules.Resume:output_type -> nusa.v1.ScheduleStatus
+	11, // 31: nusa.v1.Schedules.Trigger:output_type -> nusa.v1.JobRun
+	9,  // 32: nusa.v1.Schedules.Backfill:output_type -> nusa.v1.BackfillScheduleResponse
+	11, // 33: nusa.v1.Schedules.Dispatch:output_type -> nusa.v1.JobRun
+	27, // [27:34] is the sub-list for method output_type
+	20, // [20:27] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_schedule_proto_init() }
@@ -1302,7 +1339,7 @@ func file_nusa_v1_schedule_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_schedule_proto_rawDesc), len(file_nusa_v1_schedule_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -346,7 +346,10 @@ type ListSemaphoresRequest struct {
 	// Greatest number of semaphores in the response: 1..1000, default 1000.
 	Limit int32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	// next_page_token of the previous response.
-	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only semaphores in one of these states: free (not all units are held), full (all are), waiting (steps wait). A
+	// semaphore may have several states. Empty: all states.
+	States        []string `protobuf:"bytes,4,rep,name=states,proto3" json:"states,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -400,6 +403,13 @@ func (x *ListSemaphoresRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *ListSemaphoresRequest) GetStates() []string {
+	if x != nil {
+		return x.States
+	}
+	return nil
 }
 
 // ListSemaphoresResponse is one page of semaphores, sorted by namespace and name.
@@ -621,12 +631,13 @@ const file_nusa_v1_semaphore_proto_rawDesc = "" +
 	"\x05units\x18\x03 \x01(\x05R\x05units\"G\n" +
 	"\x13GetSemaphoreRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"j\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\x82\x01\n" +
 	"\x15ListSemaphoresRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x03 \x01(\tR\tpageToken\"t\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\x12\x16\n" +
+	"\x06states\x18\x04 \x03(\tR\x06states\"t\n" +
 	"\x16ListSemaphoresResponse\x122\n" +
 	"\n" +
 	"semaphores\x18\x01 \x03(\v2\x12.nusa.v1.SemaphoreR\n" +

@@ -1502,9 +1502,11 @@ type RegionReport struct {
 	AuditEntries int64 `protobuf:"varint,16,opt,name=audit_entries,json=auditEntries,proto3" json:"audit_entries,omitempty"`
 	// Accelerators of the region. Unset: the region does not say, because it has more than 64
 	// models or an earlier version of Nusa.
-	Gpus          *GPUTotals `protobuf:"bytes,17,opt,name=gpus,proto3" json:"gpus,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Gpus *GPUTotals `protobuf:"bytes,17,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	// The region has more than 64 drivers. Those with the last names are not in `drivers`, and may be healthy too.
+	DriversTruncated bool `protobuf:"varint,18,opt,name=drivers_truncated,json=driversTruncated,proto3" json:"drivers_truncated,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *RegionReport) Reset() {
@@ -1654,6 +1656,13 @@ func (x *RegionReport) GetGpus() *GPUTotals {
 		return x.Gpus
 	}
 	return nil
+}
+
+func (x *RegionReport) GetDriversTruncated() bool {
+	if x != nil {
+		return x.DriversTruncated
+	}
+	return false
 }
 
 // Utilisation is measured use, averaged over the ready nodes of a report and
@@ -4612,7 +4621,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\rprobe_address\x18\x03 \x01(\tR\fprobeAddress\x12\x16\n" +
 	"\x06leader\x18\x04 \x01(\bR\x06leader\x12\x18\n" +
 	"\ahealthy\x18\x05 \x01(\bR\ahealthy\x12\x18\n" +
-	"\aversion\x18\x06 \x01(\tR\aversion\"\x80\x06\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\"\xad\x06\n" +
 	"\fRegionReport\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1f\n" +
 	"\vnodes_ready\x18\x02 \x01(\x05R\n" +
@@ -4634,7 +4643,8 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"nodes_left\x18\x0f \x01(\x05R\tnodesLeft\x12#\n" +
 	"\raudit_entries\x18\x10 \x01(\x03R\fauditEntries\x12&\n" +
-	"\x04gpus\x18\x11 \x01(\v2\x12.nusa.v1.GPUTotalsR\x04gpus\x1a>\n" +
+	"\x04gpus\x18\x11 \x01(\v2\x12.nusa.v1.GPUTotalsR\x04gpus\x12+\n" +
+	"\x11drivers_truncated\x18\x12 \x01(\bR\x10driversTruncated\x1a>\n" +
 	"\x10AllocationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\x8b\x01\n" +

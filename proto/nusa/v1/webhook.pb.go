@@ -552,7 +552,9 @@ func (x *GetWebhookRequest) GetName() string {
 
 // ListWebhooksRequest is empty.
 type ListWebhooksRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only webhooks in one of these states. Empty: all states.
+	States        []WebhookState `protobuf:"varint,1,rep,packed,name=states,proto3,enum=nusa.v1.WebhookState" json:"states,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -585,6 +587,13 @@ func (x *ListWebhooksRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ListWebhooksRequest.ProtoReflect.Descriptor instead.
 func (*ListWebhooksRequest) Descriptor() ([]byte, []int) {
 	return file_nusa_v1_webhook_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ListWebhooksRequest) GetStates() []WebhookState {
+	if x != nil {
+		return x.States
+	}
+	return nil
 }
 
 // ListWebhooksResponse has all webhooks, sorted by name.
@@ -1727,8 +1736,9 @@ const file_nusa_v1_webhook_proto_rawDesc = "" +
 	"\awebhook\x18\x01 \x01(\v2\x10.nusa.v1.WebhookR\awebhook\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\"'\n" +
 	"\x11GetWebhookRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\x15\n" +
-	"\x13ListWebhooksRequest\"D\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"D\n" +
+	"\x13ListWebhooksRequest\x12-\n" +
+	"\x06states\x18\x01 \x03(\x0e2\x15.nusa.v1.WebhookStateR\x06states\"D\n" +
 	"\x14ListWebhooksResponse\x12,\n" +
 	"\bwebhooks\x18\x01 \x03(\v2\x10.nusa.v1.WebhookR\bwebhooks\"*\n" +
 	"\x14RemoveWebhookRequest\x12\x12\n" +
@@ -1867,42 +1877,43 @@ var file_nusa_v1_webhook_proto_depIdxs = []int32{
 	26, // 4: nusa.v1.WebhookStatus.next_attempt:type_name -> google.protobuf.Timestamp
 	1,  // 5: nusa.v1.SetWebhookRequest.webhook:type_name -> nusa.v1.Webhook
 	1,  // 6: nusa.v1.SetWebhookResponse.webhook:type_name -> nusa.v1.Webhook
-	1,  // 7: nusa.v1.ListWebhooksResponse.webhooks:type_name -> nusa.v1.Webhook
-	1,  // 8: nusa.v1.RotateWebhookResponse.webhook:type_name -> nusa.v1.Webhook
-	25, // 9: nusa.v1.TestWebhookResponse.duration:type_name -> google.protobuf.Duration
-	16, // 10: nusa.v1.WebhookLogResponse.deliveries:type_name -> nusa.v1.WebhookDelivery
-	17, // 11: nusa.v1.WebhookDelivery.attempts:type_name -> nusa.v1.WebhookAttempt
-	26, // 12: nusa.v1.WebhookDelivery.next_attempt:type_name -> google.protobuf.Timestamp
-	26, // 13: nusa.v1.WebhookAttempt.time:type_name -> google.protobuf.Timestamp
-	25, // 14: nusa.v1.WebhookAttempt.duration:type_name -> google.protobuf.Duration
-	1,  // 15: nusa.v1.WebhookRecord.webhook:type_name -> nusa.v1.Webhook
-	24, // 16: nusa.v1.WebhookProgress.pending:type_name -> nusa.v1.WebhookPending
-	26, // 17: nusa.v1.WebhookPending.due:type_name -> google.protobuf.Timestamp
-	3,  // 18: nusa.v1.Webhooks.Set:input_type -> nusa.v1.SetWebhookRequest
-	5,  // 19: nusa.v1.Webhooks.Get:input_type -> nusa.v1.GetWebhookRequest
-	6,  // 20: nusa.v1.Webhooks.List:input_type -> nusa.v1.ListWebhooksRequest
-	8,  // 21: nusa.v1.Webhooks.Remove:input_type -> nusa.v1.RemoveWebhookRequest
-	10, // 22: nusa.v1.Webhooks.Rotate:input_type -> nusa.v1.RotateWebhookRequest
-	12, // 23: nusa.v1.Webhooks.Test:input_type -> nusa.v1.TestWebhookRequest
-	14, // 24: nusa.v1.Webhooks.Log:input_type -> nusa.v1.WebhookLogRequest
-	18, // 25: nusa.v1.Webhooks.Replay:input_type -> nusa.v1.ReplayWebhookRequest
-	20, // 26: nusa.v1.Webhooks.Disable:input_type -> nusa.v1.DisableWebhookRequest
-	21, // 27: nusa.v1.Webhooks.Enable:input_type -> nusa.v1.EnableWebhookRequest
-	4,  // 28: nusa.v1.Webhooks.Set:output_type -> nusa.v1.SetWebhookResponse
-	1,  // 29: nusa.v1.Webhooks.Get:output_type -> nusa.v1.Webhook
-	7,  // 30: nusa.v1.Webhooks.List:output_type -> nusa.v1.ListWebhooksResponse
-	9,  // 31: nusa.v1.Webhooks.Remove:output_type -> nusa.v1.RemoveWebhookResponse
-	11, // 32: nusa.v1.Webhooks.Rotate:output_type -> nusa.v1.RotateWebhookResponse
-	13, // 33: nusa.v1.Webhooks.Test:output_type -> nusa.v1.TestWebhookResponse
-	15, // 34: nusa.v1.Webhooks.Log:output_type -> nusa.v1.WebhookLogResponse
-	19, // 35: nusa.v1.Webhooks.Replay:output_type -> nusa.v1.ReplayWebhookResponse
-	1,  // 36: nusa.v1.Webhooks.Disable:output_type -> nusa.v1.Webhook
-	1,  // 37: nusa.v1.Webhooks.Enable:output_type -> nusa.v1.Webhook
-	28, // [28:38] is the sub-list for method output_type
-	18, // [18:28] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	0,  // 7: nusa.v1.ListWebhooksRequest.states:type_name -> nusa.v1.WebhookState
+	1,  // 8: nusa.v1.ListWebhooksResponse.webhooks:type_name -> nusa.v1.Webhook
+	1,  // 9: nusa.v1.RotateWebhookResponse.webhook:type_name -> nusa.v1.Webhook
+	25, // 10: nusa.v1.TestWebhookResponse.duration:type_name -> google.protobuf.Duration
+	16, // 11: nusa.v1.WebhookLogResponse.deliveries:type_name -> nusa.v1.WebhookDelivery
+	17, // 12: nusa.v1.WebhookDelivery.attempts:type_name -> nusa.v1.WebhookAttempt
+	26, // 13: nusa.v1.WebhookDelivery.next_attempt:type_name -> google.protobuf.Timestamp
+	26, // 14: nusa.v1.WebhookAttempt.time:type_name -> google.protobuf.Timestamp
+	25, // 15: nusa.v1.WebhookAttempt.duration:type_name -> google.protobuf.Duration
+	1,  // 16: nusa.v1.WebhookRecord.webhook:type_name -> nusa.v1.Webhook
+	24, // 17: nusa.v1.WebhookProgress.pending:type_name -> nusa.v1.WebhookPending
+	26, // 18: nusa.v1.WebhookPending.due:type_name -> google.protobuf.Timestamp
+	3,  // 19: nusa.v1.Webhooks.Set:input_type -> nusa.v1.SetWebhookRequest
+	5,  // 20: nusa.v1.Webhooks.Get:input_type -> nusa.v1.GetWebhookRequest
+	6,  // 21: nusa.v1.Webhooks.List:input_type -> nusa.v1.ListWebhooksRequest
+	8,  // 22: nusa.v1.Webhooks.Remove:input_type -> nusa.v1.RemoveWebhookRequest
+	10, // 23: nusa.v1.Webhooks.Rotate:input_type -> nusa.v1.RotateWebhookRequest
+	12, // 24: nusa.v1.Webhooks.Test:input_type -> nusa.v1.TestWebhookRequest
+	14, // 25: nusa.v1.Webhooks.Log:input_type -> nusa.v1.WebhookLogRequest
+	18, // 26: nusa.v1.Webhooks.Replay:input_type -> nusa.v1.ReplayWebhookRequest
+	20, // 27: nusa.v1.Webhooks.Disable:input_type -> nusa.v1.DisableWebhookRequest
+	21, // 28: nusa.v1.Webhooks.Enable:input_type -> nusa.v1.EnableWebhookRequest
+	4,  // 29: nusa.v1.Webhooks.Set:output_type -> nusa.v1.SetWebhookResponse
+	1,  // 30: nusa.v1.Webhooks.Get:output_type -> nusa.v1.Webhook
+	7,  // 31: nusa.v1.Webhooks.List:output_type -> nusa.v1.ListWebhooksResponse
+	9,  // 32: nusa.v1.Webhooks.Remove:output_type -> nusa.v1.RemoveWebhookResponse
+	11, // 33: nusa.v1.Webhooks.Rotate:output_type -> nusa.v1.RotateWebhookResponse
+	13, // 34: nusa.v1.Webhooks.Test:output_type -> nusa.v1.TestWebhookResponse
+	15, // 35: nusa.v1.Webhooks.Log:output_type -> nusa.v1.WebhookLogResponse
+	19, // 36: nusa.v1.Webhooks.Replay:output_type -> nusa.v1.ReplayWebhookResponse
+	1,  // 37: nusa.v1.Webhooks.Disable:output_type -> nusa.v1.Webhook
+	1,  // 38: nusa.v1.Webhooks.Enable:output_type -> nusa.v1.Webhook
+	29, // [29:39] is the sub-list for method output_type
+	19, // [19:29] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_webhook_proto_init() }

@@ -264,7 +264,11 @@ type ListWorkflowRunsRequest struct {
 	// next_page_token of the previous response.
 	PageToken string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Only runs that the steps of this run have begun. Empty: only runs that no step has begun.
-	Parent        string `protobuf:"bytes,6,opt,name=parent,proto3" json:"parent,omitempty"`
+	Parent string `protobuf:"bytes,6,opt,name=parent,proto3" json:"parent,omitempty"`
+	// Only runs in one of these states, or in `state`. Empty: all states.
+	States []WorkflowRunState `protobuf:"varint,7,rep,packed,name=states,proto3,enum=nusa.v1.WorkflowRunState" json:"states,omitempty"`
+	// Only runs whose workflow had all of these labels when the run began.
+	Labels        map[string]string `protobuf:"bytes,8,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -339,6 +343,20 @@ func (x *ListWorkflowRunsRequest) GetParent() string {
 		return x.Parent
 	}
 	return ""
+}
+
+func (x *ListWorkflowRunsRequest) GetStates() []WorkflowRunState {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+func (x *ListWorkflowRunsRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
 }
 
 // ListWorkflowRunsResponse is one page of runs.
@@ -1715,7 +1733,7 @@ const file_nusa_v1_workflow_proto_rawDesc = "" +
 	"\apayload\x18\x04 \x01(\fR\apayload\x1a=\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd1\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x85\x03\n" +
 	"\x17ListWorkflowRunsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1a\n" +
 	"\bworkflow\x18\x02 \x01(\tR\bworkflow\x12/\n" +
@@ -1723,7 +1741,12 @@ const file_nusa_v1_workflow_proto_rawDesc = "" +
 	"\x05limit\x18\x04 \x01(\x05R\x05limit\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x05 \x01(\tR\tpageToken\x12\x16\n" +
-	"\x06parent\x18\x06 \x01(\tR\x06parent\"l\n" +
+	"\x06parent\x18\x06 \x01(\tR\x06parent\x121\n" +
+	"\x06states\x18\a \x03(\x0e2\x19.nusa.v1.WorkflowRunStateR\x06states\x12D\n" +
+	"\x06labels\x18\b \x03(\v2,.nusa.v1.ListWorkflowRunsRequest.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"l\n" +
 	"\x18ListWorkflowRunsResponse\x12(\n" +
 	"\x04runs\x18\x01 \x03(\v2\x14.nusa.v1.WorkflowRunR\x04runs\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xad\x01\n" +
@@ -1894,7 +1917,7 @@ func file_nusa_v1_workflow_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_workflow_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nusa_v1_workflow_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_nusa_v1_workflow_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_nusa_v1_workflow_proto_goTypes = []any{
 	(WorkflowRunState)(0),            // 0: nusa.v1.WorkflowRunState
 	(StepState)(0),                   // 1: nusa.v1.StepState
@@ -1917,67 +1940,70 @@ var file_nusa_v1_workflow_proto_goTypes = []any{
 	(*WorkflowStepRecord)(nil),       // 18: nusa.v1.WorkflowStepRecord
 	(*WorkflowOutputRecord)(nil),     // 19: nusa.v1.WorkflowOutputRecord
 	nil,                              // 20: nusa.v1.RunWorkflowRequest.ParametersEntry
-	nil,                              // 21: nusa.v1.WorkflowRun.ParametersEntry
-	nil,                              // 22: nusa.v1.WorkflowRunRecord.WorkflowsEntry
-	(*JobRef)(nil),                   // 23: nusa.v1.JobRef
-	(*timestamppb.Timestamp)(nil),    // 24: google.protobuf.Timestamp
-	(JobRunTrigger)(0),               // 25: nusa.v1.JobRunTrigger
-	(*JobSpec)(nil),                  // 26: nusa.v1.JobSpec
+	nil,                              // 21: nusa.v1.ListWorkflowRunsRequest.LabelsEntry
+	nil,                              // 22: nusa.v1.WorkflowRun.ParametersEntry
+	nil,                              // 23: nusa.v1.WorkflowRunRecord.WorkflowsEntry
+	(*JobRef)(nil),                   // 24: nusa.v1.JobRef
+	(*timestamppb.Timestamp)(nil),    // 25: google.protobuf.Timestamp
+	(JobRunTrigger)(0),               // 26: nusa.v1.JobRunTrigger
+	(*JobSpec)(nil),                  // 27: nusa.v1.JobSpec
 }
 var file_nusa_v1_workflow_proto_depIdxs = []int32{
-	23, // 0: nusa.v1.RunWorkflowRequest.job:type_name -> nusa.v1.JobRef
+	24, // 0: nusa.v1.RunWorkflowRequest.job:type_name -> nusa.v1.JobRef
 	20, // 1: nusa.v1.RunWorkflowRequest.parameters:type_name -> nusa.v1.RunWorkflowRequest.ParametersEntry
 	0,  // 2: nusa.v1.ListWorkflowRunsRequest.state:type_name -> nusa.v1.WorkflowRunState
-	10, // 3: nusa.v1.ListWorkflowRunsResponse.runs:type_name -> nusa.v1.WorkflowRun
-	23, // 4: nusa.v1.GetWorkflowRunRequest.run:type_name -> nusa.v1.JobRef
-	1,  // 5: nusa.v1.GetWorkflowRunRequest.state:type_name -> nusa.v1.StepState
-	23, // 6: nusa.v1.GetWorkflowGraphRequest.run:type_name -> nusa.v1.JobRef
-	23, // 7: nusa.v1.RetryWorkflowRequest.run:type_name -> nusa.v1.JobRef
-	23, // 8: nusa.v1.ApproveWorkflowRequest.run:type_name -> nusa.v1.JobRef
-	23, // 9: nusa.v1.CancelWorkflowRequest.run:type_name -> nusa.v1.JobRef
-	0,  // 10: nusa.v1.WorkflowRun.state:type_name -> nusa.v1.WorkflowRunState
-	24, // 11: nusa.v1.WorkflowRun.began:type_name -> google.protobuf.Timestamp
-	24, // 12: nusa.v1.WorkflowRun.ended:type_name -> google.protobuf.Timestamp
-	21, // 13: nusa.v1.WorkflowRun.parameters:type_name -> nusa.v1.WorkflowRun.ParametersEntry
-	25, // 14: nusa.v1.WorkflowRun.trigger:type_name -> nusa.v1.JobRunTrigger
-	24, // 15: nusa.v1.WorkflowRun.time:type_name -> google.protobuf.Timestamp
-	1,  // 16: nusa.v1.StepStatus.state:type_name -> nusa.v1.StepState
-	24, // 17: nusa.v1.StepStatus.began:type_name -> google.protobuf.Timestamp
-	24, // 18: nusa.v1.StepStatus.ended:type_name -> google.protobuf.Timestamp
-	24, // 19: nusa.v1.StepStatus.until:type_name -> google.protobuf.Timestamp
-	10, // 20: nusa.v1.WorkflowRunStatus.run:type_name -> nusa.v1.WorkflowRun
-	11, // 21: nusa.v1.WorkflowRunStatus.steps:type_name -> nusa.v1.StepStatus
-	10, // 22: nusa.v1.WorkflowGraph.run:type_name -> nusa.v1.WorkflowRun
-	14, // 23: nusa.v1.WorkflowGraph.steps:type_name -> nusa.v1.GraphStep
-	1,  // 24: nusa.v1.GraphStep.state:type_name -> nusa.v1.StepState
-	10, // 25: nusa.v1.WorkflowRunRecord.run:type_name -> nusa.v1.WorkflowRun
-	0,  // 26: nusa.v1.WorkflowRunRecord.outcome:type_name -> nusa.v1.WorkflowRunState
-	22, // 27: nusa.v1.WorkflowRunRecord.workflows:type_name -> nusa.v1.WorkflowRunRecord.WorkflowsEntry
-	26, // 28: nusa.v1.WorkflowSpecRecord.spec:type_name -> nusa.v1.JobSpec
-	1,  // 29: nusa.v1.WorkflowStepRecord.state:type_name -> nusa.v1.StepState
-	1,  // 30: nusa.v1.WorkflowStepRecord.end:type_name -> nusa.v1.StepState
-	24, // 31: nusa.v1.WorkflowStepRecord.began:type_name -> google.protobuf.Timestamp
-	24, // 32: nusa.v1.WorkflowStepRecord.ended:type_name -> google.protobuf.Timestamp
-	24, // 33: nusa.v1.WorkflowStepRecord.until:type_name -> google.protobuf.Timestamp
-	2,  // 34: nusa.v1.Workflows.Run:input_type -> nusa.v1.RunWorkflowRequest
-	3,  // 35: nusa.v1.Workflows.List:input_type -> nusa.v1.ListWorkflowRunsRequest
-	5,  // 36: nusa.v1.Workflows.Get:input_type -> nusa.v1.GetWorkflowRunRequest
-	6,  // 37: nusa.v1.Workflows.Graph:input_type -> nusa.v1.GetWorkflowGraphRequest
-	7,  // 38: nusa.v1.Workflows.Retry:input_type -> nusa.v1.RetryWorkflowRequest
-	8,  // 39: nusa.v1.Workflows.Approve:input_type -> nusa.v1.ApproveWorkflowRequest
-	9,  // 40: nusa.v1.Workflows.Cancel:input_type -> nusa.v1.CancelWorkflowRequest
-	10, // 41: nusa.v1.Workflows.Run:output_type -> nusa.v1.WorkflowRun
-	4,  // 42: nusa.v1.Workflows.List:output_type -> nusa.v1.ListWorkflowRunsResponse
-	12, // 43: nusa.v1.Workflows.Get:output_type -> nusa.v1.WorkflowRunStatus
-	13, // 44: nusa.v1.Workflows.Graph:output_type -> nusa.v1.WorkflowGraph
-	10, // 45: nusa.v1.Workflows.Retry:output_type -> nusa.v1.WorkflowRun
-	10, // 46: nusa.v1.Workflows.Approve:output_type -> nusa.v1.WorkflowRun
-	10, // 47: nusa.v1.Workflows.Cancel:output_type -> nusa.v1.WorkflowRun
-	41, // [41:48] is the sub-list for method output_type
-	34, // [34:41] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	0,  // 3: nusa.v1.ListWorkflowRunsRequest.states:type_name -> nusa.v1.WorkflowRunState
+	21, // 4: nusa.v1.ListWorkflowRunsRequest.labels:type_name -> nusa.v1.ListWorkflowRunsRequest.LabelsEntry
+	10, // 5: nusa.v1.ListWorkflowRunsResponse.runs:type_name -> nusa.v1.WorkflowRun
+	24, // 6: nusa.v1.GetWorkflowRunRequest.run:type_name -> nusa.v1.JobRef
+	1,  // 7: nusa.v1.GetWorkflowRunRequest.state:type_name -> nusa.v1.StepState
+	24, // 8: nusa.v1.GetWorkflowGraphRequest.run:type_name -> nusa.v1.JobRef
+	24, // 9: nusa.v1.RetryWorkflowRequest.run:type_name -> nusa.v1.JobRef
+	24, // 10: nusa.v1.ApproveWorkflowRequest.run:type_name -> nusa.v1.JobRef
+	24, // 11: nusa.v1.CancelWorkflowRequest.run:type_name -> nusa.v1.JobRef
+	0,  // 12: nusa.v1.WorkflowRun.state:type_name -> nusa.v1.WorkflowRunState
+	25, // 13: nusa.v1.WorkflowRun.began:type_name -> google.protobuf.Timestamp
+	25, // 14: nusa.v1.WorkflowRun.ended:type_name -> google.protobuf.Timestamp
+	22, // 15: nusa.v1.WorkflowRun.parameters:type_name -> nusa.v1.WorkflowRun.ParametersEntry
+	26, // 16: nusa.v1.WorkflowRun.trigger:type_name -> nusa.v1.JobRunTrigger
+	25, // 17: nusa.v1.WorkflowRun.time:type_name -> google.protobuf.Timestamp
+	1,  // 18: nusa.v1.StepStatus.state:type_name -> nusa.v1.StepState
+	25, // 19: nusa.v1.StepStatus.began:type_name -> google.protobuf.Timestamp
+	25, // 20: nusa.v1.StepStatus.ended:type_name -> google.protobuf.Timestamp
+	25, // 21: nusa.v1.StepStatus.until:type_name -> google.protobuf.Timestamp
+	10, // 22: nusa.v1.WorkflowRunStatus.run:type_name -> nusa.v1.WorkflowRun
+	11, // 23: nusa.v1.WorkflowRunStatus.steps:type_name -> nusa.v1.StepStatus
+	10, // 24: nusa.v1.WorkflowGraph.run:type_name -> nusa.v1.WorkflowRun
+	14, // 25: nusa.v1.WorkflowGraph.steps:type_name -> nusa.v1.GraphStep
+	1,  // 26: nusa.v1.GraphStep.state:type_name -> nusa.v1.StepState
+	10, // 27: nusa.v1.WorkflowRunRecord.run:type_name -> nusa.v1.WorkflowRun
+	0,  // 28: nusa.v1.WorkflowRunRecord.outcome:type_name -> nusa.v1.WorkflowRunState
+	23, // 29: nusa.v1.WorkflowRunRecord.workflows:type_name -> nusa.v1.WorkflowRunRecord.WorkflowsEntry
+	27, // 30: nusa.v1.WorkflowSpecRecord.spec:type_name -> nusa.v1.JobSpec
+	1,  // 31: nusa.v1.WorkflowStepRecord.state:type_name -> nusa.v1.StepState
+	1,  // 32: nusa.v1.WorkflowStepRecord.end:type_name -> nusa.v1.StepState
+	25, // 33: nusa.v1.WorkflowStepRecord.began:type_name -> google.protobuf.Timestamp
+	25, // 34: nusa.v1.WorkflowStepRecord.ended:type_name -> google.protobuf.Timestamp
+	25, // 35: nusa.v1.WorkflowStepRecord.until:type_name -> google.protobuf.Timestamp
+	2,  // 36: nusa.v1.Workflows.Run:input_type -> nusa.v1.RunWorkflowRequest
+	3,  // 37: nusa.v1.Workflows.List:input_type -> nusa.v1.ListWorkflowRunsRequest
+	5,  // 38: nusa.v1.Workflows.Get:input_type -> nusa.v1.GetWorkflowRunRequest
+	6,  // 39: nusa.v1.Workflows.Graph:input_type -> nusa.v1.GetWorkflowGraphRequest
+	7,  // 40: nusa.v1.Workflows.Retry:input_type -> nusa.v1.RetryWorkflowRequest
+	8,  // 41: nusa.v1.Workflows.Approve:input_type -> nusa.v1.ApproveWorkflowRequest
+	9,  // 42: nusa.v1.Workflows.Cancel:input_type -> nusa.v1.CancelWorkflowRequest
+	10, // 43: nusa.v1.Workflows.Run:output_type -> nusa.v1.WorkflowRun
+	4,  // 44: nusa.v1.Workflows.List:output_type -> nusa.v1.ListWorkflowRunsResponse
+	12, // 45: nusa.v1.Workflows.Get:output_type -> nusa.v1.WorkflowRunStatus
+	13, // 46: nusa.v1.Workflows.Graph:output_type -> nusa.v1.WorkflowGraph
+	10, // 47: nusa.v1.Workflows.Retry:output_type -> nusa.v1.WorkflowRun
+	10, // 48: nusa.v1.Workflows.Approve:output_type -> nusa.v1.WorkflowRun
+	10, // 49: nusa.v1.Workflows.Cancel:output_type -> nusa.v1.WorkflowRun
+	43, // [43:50] is the sub-list for method output_type
+	36, // [36:43] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_workflow_proto_init() }
@@ -1995,7 +2021,7 @@ func file_nusa_v1_workflow_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_workflow_proto_rawDesc), len(file_nusa_v1_workflow_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   21,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

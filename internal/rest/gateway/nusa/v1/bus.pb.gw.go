@@ -147,11 +147,19 @@ func local_request_Buses_Get_0(ctx context.Context, marshaler runtime.Marshaler,
 	return msg, metadata, err
 }
 
+var filter_Buses_List_0 = &utilities.DoubleArray{Encoding: map[string]int{}, Base: []int(nil), Check: []int(nil)}
+
 func request_Buses_List_0(ctx context.Context, marshaler runtime.Marshaler, client extNusav1.BusesClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
 		protoReq extNusav1.ListBusesRequest
 		metadata runtime.ServerMetadata
 	)
+	if err := req.ParseForm(); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if err := runtime.PopulateQueryParameters(&protoReq, req.Form, filter_Buses_List_0); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
 	if req.Body != nil {
 		_, _ = io.Copy(io.Discard, req.Body)
 	}
@@ -164,6 +172,12 @@ func local_request_Buses_List_0(ctx context.Context, marshaler runtime.Marshaler
 		protoReq extNusav1.ListBusesRequest
 		metadata runtime.ServerMetadata
 	)
+	if err := req.ParseForm(); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if err := runtime.PopulateQueryParameters(&protoReq, req.Form, filter_Buses_List_0); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
 	msg, err := server.List(ctx, &protoReq)
 	return msg, metadata, err
 }

@@ -147,11 +147,19 @@ func local_request_Intakes_Get_0(ctx context.Context, marshaler runtime.Marshale
 	return msg, metadata, err
 }
 
+var filter_Intakes_List_0 = &utilities.DoubleArray{Encoding: map[string]int{}, Base: []int(nil), Check: []int(nil)}
+
 func request_Intakes_List_0(ctx context.Context, marshaler runtime.Marshaler, client extNusav1.IntakesClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
 		protoReq extNusav1.ListIntakesRequest
 		metadata runtime.ServerMetadata
 	)
+	if err := req.ParseForm(); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if err := runtime.PopulateQueryParameters(&protoReq, req.Form, filter_Intakes_List_0); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
 	if req.Body != nil {
 		_, _ = io.Copy(io.Discard, req.Body)
 	}
@@ -164,6 +172,12 @@ func local_request_Intakes_List_0(ctx context.Context, marshaler runtime.Marshal
 		protoReq extNusav1.ListIntakesRequest
 		metadata runtime.ServerMetadata
 	)
+	if err := req.ParseForm(); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if err := runtime.PopulateQueryParameters(&protoReq, req.Form, filter_Intakes_List_0); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
 	msg, err := server.List(ctx, &protoReq)
 	return msg, metadata, err
 }
