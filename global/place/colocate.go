@@ -19,6 +19,7 @@ func (pl *placer) placeSet(works []*work) {
 	}
 	for _, w := range works {
 		pl.eval.evaluate(w)
+		pl.canaries(w)
 	}
 	started := slices.ContainsFunc(works, func(w *work) bool { return len(w.homes()) > 0 })
 	if !started || slices.ContainsFunc(works, func(w *work) bool { return w.n == 0 }) {

@@ -26,8 +26,8 @@
 //	                 plan to plan
 //	near.go          its distances for near clauses, and how one region meets each
 //	work.go          one group while it is being placed, and its candidate regions
-//	placer.go        the placer: offers instances to the best candidates, and asks
-//	                 a region to hold an instance that fits nowhere
+//	placer.go        the placer: offers instances to the best candidates, canaries in the order
+//	                 of a job, and asks a region to hold an instance that fits nowhere
 //	divide.go        the rule of a group, and how instances are divided among regions
 //	colocate.go      groups that must share their regions
 //	mover.go         the mover: moves instances because of latency

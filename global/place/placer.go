@@ -41,11 +41,49 @@ type placer struct {
 
 // share gives the unowned instances to the candidates.
 func (pl *placer) share(w *work) {
+	pl.canaries(w)
 	options, elsewhere := w.options()
 	d := division{spec: w.rule.apply(w.group.Regions), least: w.rule.Least, desired: w.desired(), n: w.n, usedElsewhere: elsewhere, chunk: 1}
 	out := d.divide(options)
 	w.heldBack = out.heldBack
 	pl.give(w, out.counts)
+}
+
+// canaries places the canaries of a job with an order of regions where the rollout begins: evenly in the first
+// RegionOrder.MaxParallel regions of the order that run the group. Each region without room is replaced by the next one
+// that runs the group. Canaries for which none of them has room are left, and placed like other instances.
+// The group must be evaluated.
+func (pl *placer) canaries(w *work) {
+	o := w.job.RegionOrder
+	if o == nil || len(o.First) == 0 || w.group.CanaryFrom == 0 || w.n == 0 {
+		return
+	}
+	others, n := w.canariesOnly()
+	counts, has := make([]int, len(w.candidates)), w.canaryCounts(pl.eval.regions)
+	turns := w.inTurn(pl.eval.regions)
+	for n > 0 && len(turns) > 0 {
+		next := -1
+		for k, i := range turns[:min(len(turns), max(1, o.MaxParallel))] {
+			if next < 0 || counts[i]+has[w.candidates[i].index] < counts[turns[next]]+has[w.candidates[turns[next]].index] {
+				next = k
+			}
+		}
+		i := turns[next]
+		counts[i]++
+		if n--; counts[i] == w.candidates[i].fits {
+			turns = slices.Delete(turns, next, next+1)
+		}
+	}
+	for i, k := range counts {
+		if k > 0 {
+			w.because = o.place(pl.eval.regions[w.candidates[i].index].Name)
+			pl.give(w, slices.Concat(make([]int, i), []int{k}))
+		}
+	}
+	w.because, w.free = "", append(others, w.free...)
+	if n > 0 && slices.Max(counts) > 0 {
+		pl.eval.evaluate(w) // there is less room than before
+	}
 }
 
 // give offers the given counts of instances, by position in the candidates, and charges the

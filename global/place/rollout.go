@@ -329,6 +329,14 @@ func (o *RegionOrder) turn(name string) int {
 	return len(o.First)
 }
 
+// place says why a region gets a canary.
+func (o *RegionOrder) place(name string) string {
+	if turn := o.turn(name); turn < len(o.First) {
+		return fmt.Sprintf("a canary, place %d in update.regions.order", turn+1)
+	}
+	return "a canary, after the regions of update.regions.order"
+}
+
 // orderedStages returns the regions whose slots wait in a job with a RegionOrder, in no order, and the
 // regions in which the rollout has ended since the plan before.
 //

@@ -233,3 +233,56 @@ func (o *ordered) finish(t *rapid.T) {
 		}
 	}
 }
+
+// TestCanariesKeepTheOrder: canaries are placed in the first RegionOrder.MaxParallel regions of the order that run
+// the group and have room. A region gets one only if fewer regions before it have room left, and a region that does
+// not run the group only if no other one has room.
+func TestCanariesKeepTheOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := newOrdered(t)
+		o.submit()
+		names := append(slices.Clone(o.names), "new")
+		_ = o.w.region("new", nil)
+		room, canaries := map[string]int{}, rapid.IntRange(1, 8).Draw(t, "canaries")
+		for _, name := range names {
+			room[name] = rapid.IntRange(0, 3).Draw(t, "room")
+			up := rapid.IntRange(0, 4).Draw(t, "up") > 0
+			_ = o.w.region(name, []string{fmt.Sprintf("fits=%d", room[name]), "report"})
+			o.w.regions[name].Connected = up
+			if !up {
+				room[name] = 0
+			}
+		}
+		g := &o.j.Groups[0]
+		g.CanaryFrom, o.j.RolloutHold = g.Count, "canaries"
+		g.Count += canaries
+		p, left, placed := MakePlan(o.w.snapshot()), maps.Clone(room), 0
+		for _, a := range p.Actions {
+			if a.Kind != Offer || a.From < g.CanaryFrom {
+				t.Fatalf("not a canary:\n%s", p)
+			}
+			left[a.Region], placed = left[a.Region]-(a.To-a.From), placed+a.To-a.From
+		}
+		sum := 0
+		for _, name := range names {
+			sum += room[name]
+		}
+		if placed != min(canaries, sum) {
+			t.Fatalf("%d of %d canaries are placed, and there is room for %d:\n%s", placed, canaries, sum, p)
+		}
+		open := 0
+		for _, name := range o.names[:len(o.order.First)] {
+			if open >= o.order.MaxParallel && left[name] < room[name] {
+				t.Fatalf("%s gets a canary, and %d regions before it have room:\n%s", name, open, p)
+			}
+			if left[name] > 0 {
+				open++
+			}
+		}
+		for _, name := range names[len(o.order.First):] {
+			if len(o.order.First) > 0 && left[name] < room[name] && (open >= o.order.MaxParallel || name == "new" && slices.ContainsFunc(o.names, func(n string) bool { return left[n] > 0 })) {
+				t.Fatalf("%s gets a canary, and regions before it have room:\n%s", name, p)
+			}
+		}
+	})
+}

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+
+	"github.com/nusa-scheduler/nusa/global/region"
 )
 
 // work is one group whose instances are being placed.
@@ -39,6 +41,8 @@ type work struct {
 	// evaluation.
 	rule   Rule
 	wanted int
+	// because, if not empty, is what decides about the instances that are being placed, in place of rule.
+	because string
 	// without are the regions that get no more instances of the group now: they run instances on
 	// disconnected nodes, or are giving instances up.
 	without map[string]bool
@@ -91,10 +95,13 @@ func (w *work) why(c *candidate) string {
 		out = decimal(append(append(out, t.Name...), ' '), t.Value)
 	}
 	out = strconv.AppendInt(append(out, "), fits "...), int64(c.fits), 10)
-	if w.rule.Divide != "" {
+	switch {
+	case w.because != "":
+		out = append(append(out, ", "...), w.because...)
+	case w.rule.Divide != "":
 		out = append(append(out, ", divide "...), w.rule.Divide...)
 	}
-	if c.tied > 0 {
+	if c.tied > 0 && w.because == "" {
 		out = strconv.AppendInt(append(out, ", by the job's name among "...), int64(c.tied), 10)
 		out = append(out, " equal regions"...)
 	}
@@ -131,6 +138,51 @@ func (w *work) cutFree(n int) (out [][2]int) {
 			w.free = w.free[1:]
 		}
 	}
+	return out
+}
+
+// canariesOnly leaves only the canaries in the free ranges. It returns the other ranges, and the number of canaries.
+func (w *work) canariesOnly() (others [][2]int, n int) {
+	all, first := w.free, w.group.CanaryFrom
+	w.free = nil
+	for _, r := range all {
+		if middle := min(r[1], max(r[0], first)); r[0] < middle {
+			others = append(others, [2]int{r[0], middle})
+			r[0] = middle
+		}
+		if r[0] < r[1] {
+			w.free = append(w.free, r)
+			n += r[1] - r[0]
+		}
+	}
+	return others, n
+}
+
+// canaryCounts returns, by index of the region, how many canaries of the group have a region.
+func (w *work) canaryCounts(regions regionList) map[int]int {
+	out := map[int]int{}
+	for _, s := range w.job.slotsOf(w.group.Name) {
+		if i := regions.index(s.Region); i >= 0 && s.From >= w.group.CanaryFrom && s.Desired == region.DesiredRun {
+			out[i] += s.Count()
+		}
+	}
+	return out
+}
+
+// inTurn returns the positions of the candidates that run the group and have room, in the order of the job. Those
+// that the order does not list come after all others, the best first.
+func (w *work) inTurn(regions regionList) (out []int) {
+	runs := map[int]bool{}
+	for _, s := range w.job.slotsOf(w.group.Name) {
+		runs[regions.index(s.Region)] = runs[regions.index(s.Region)] || s.From < w.group.CanaryFrom && s.Desired == region.DesiredRun
+	}
+	for i := range w.candidates {
+		if c := &w.candidates[i]; c.reason == "" && c.fits > 0 && runs[c.index] {
+			out = append(out, i)
+		}
+	}
+	turn := func(i int) int { return w.job.RegionOrder.turn(regions[w.candidates[i].index].Name) }
+	slices.SortStableFunc(out, func(a, b int) int { return cmp.Compare(turn(a), turn(b)) })
 	return out
 }
 
