@@ -221,11 +221,25 @@ func (c cgroup) kill() {
 	if c.v2 && writeControl(c.dirs[0], "cgroup.kill", "1") == nil {
 		return // kernels before 5.14 lack the file
 	}
-	data, _ := os.ReadFile(filepath.Join(c.dirs[0], "cgroup.procs"))
+	killProcesses(c.dirs[0], nestedDepth)
+}
+
+// nestedDepth bounds how deep cgroups within that of a run are looked at.
+const nestedDepth = 16
+
+// killProcesses kills the processes of a cgroup, and of the cgroups that a task has made within it.
+func killProcesses(dir string, depth int) {
+	data, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	for _, f := range strings.Fields(string(data)) {
 		if pid, err := strconv.Atoi(f); err == nil && pid > 1 && pid != os.Getpid() {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
+	}
+	if depth == 0 {
+		return
+	}
+	for _, inner := range nested(dir) {
+		killProcesses(inner, depth-1)
 	}
 }
 
@@ -263,12 +277,33 @@ func (c cgroup) outOfMemory() bool {
 	return false
 }
 
-// remove removes the folders of the cgroup. It succeeds once every process of the cgroup
-// has ended.
+// remove removes the folders of the cgroup, and of the cgroups within it. It succeeds once
+// every process of the cgroup has ended.
 func (c cgroup) remove() {
 	for _, dir := range c.dirs {
-		_ = os.Remove(dir)
+		removeNested(dir, nestedDepth)
 	}
+}
+
+func removeNested(dir string, depth int) {
+	if os.Remove(dir) == nil || depth == 0 {
+		return
+	}
+	for _, inner := range nested(dir) {
+		removeNested(inner, depth-1)
+	}
+	_ = os.Remove(dir)
+}
+
+// nested returns the cgroups within a cgroup, one level deep.
+func nested(dir string) (out []string) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if e.IsDir() {
+			out = append(out, filepath.Join(dir, e.Name()))
+		}
+	}
+	return out
 }
 
 func writeControl(dir, name, value string) error {

@@ -106,6 +106,10 @@ func TestVersion2OfTheKernel(t *testing.T) {
 		if err := os.Mkdir(c.dirs[0], 0o755); err != nil {
 			t.Fatal(err)
 		}
+		inner := filepath.Join(c.dirs[0], "a", "b") // as a task makes them that runs others in cgroups
+		if err := os.MkdirAll(inner, 0o755); err != nil {
+			t.Fatal(err)
+		}
 		cmd := exec.Command("sleep", "3600")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		err := c.enter(cmd.SysProcAttr)
@@ -118,6 +122,9 @@ func TestVersion2OfTheKernel(t *testing.T) {
 		}
 		if s := c.usage(); s.Processes != 1 || s.CPU < 0 || c.outOfMemory() {
 			t.Errorf("usage %+v", s)
+		}
+		if err := writeControl(inner, "cgroup.procs", strconv.Itoa(cmd.Process.Pid)); err != nil {
+			t.Fatal(err)
 		}
 		if old { // like a kernel without cgroup.kill
 			cgroup{dirs: c.dirs}.kill()
