@@ -143,7 +143,7 @@ func applyOverride(t *txn, c *SetOverride) error {
 	switch { // after a rebind, the slots are still those of the former federation
 	case old != nil && old.Run == runOver:
 		run = runOver
-	case old != nil && old.Run < 0:
+	case old != nil && old.Run < 0, old == nil && ofFormer(t, key):
 		run = -1 - run
 	}
 	next := &Override{Namespace: c.Namespace, Job: c.Job, Run: run, Reason: c.Reason, By: c.By, SetUnixNano: t.now, Index: t.index}
@@ -234,6 +234,23 @@ func reboundOverrides(t *txn, returns bool) {
 			t.setOverride(JobKey{Namespace: o.Namespace, Job: o.Job}, &marked)
 		}
 	}
+}
+
+// ofFormer reports whether the slots of a job are those of the federation that the region was bound to before, because
+// no orders came since the rebind. A region that returned to its federation has the slots of that one: the other
+// federation had no leadership in the region's log, unless its servers had welcomed the region meanwhile.
+func ofFormer(t *txn, key JobKey) bool {
+	if t.cluster.FeatureLevel < RebindLevel || t.cluster.Orders != (Position{}) || t.cluster.Former.LeadershipTerm == 0 {
+		return false
+	}
+	for g := range t.groupsOf(key) {
+		for _, s := range g.slots {
+			if s.Desired == Run && s.Revision > 0 { // of the new federation
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // endRebound removes the overrides of jobs of a former federation.

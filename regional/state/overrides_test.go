@@ -42,6 +42,17 @@ func rebindTo(federation string) Command {
 	return Command{RebindFederation: &RebindFederation{FederationID: federation}}
 }
 
+func joinOf(federation string) Command {
+	return Command{JoinFederation: &JoinFederation{FederationID: federation, Term: 7, Nonce: "n"}}
+}
+
+// firstPart has a part of the orders of another federation.
+func firstPart() Command {
+	c := overrideOrder(0, 4, 30, 2)
+	c.ApplyOrders.More = true
+	return c
+}
+
 var (
 	stopAll  = overrideOf(func(c *SetOverride) { c.Stop = true })
 	clearAll = overrideOf(func(c *SetOverride) { c.Clear = true })
@@ -94,6 +105,11 @@ func TestOverride(t *testing.T) {
 		"rebound, scaled":         {[]Command{scaleTo(1), rebindTo("g"), scaleTo(2)}, 2, 2, "web scaled to 2"},
 		"rebound, scaled, orders": {[]Command{scaleTo(1), rebindTo("g"), scaleTo(2), overrideOrder(0, 4, 30, 2)}, 4, 0, ""},
 		"scaled, rebound, back":   {[]Command{rebindTo("f"), scaleTo(1), rebindTo("g"), scaleTo(2), rebindTo("f"), overrideOrder(0, 4, 30, 5)}, 2, 2, "web scaled to 2"},
+		"rebound, a new one":      {[]Command{joinOf("f"), rebindTo("g"), scaleTo(1)}, 1, 3, "web scaled to 1"},
+		"a new one, orders":       {[]Command{joinOf("f"), rebindTo("g"), scaleTo(1), overrideOrder(0, 4, 30, 2)}, 4, 0, ""},
+		"a new one, back":         {[]Command{joinOf("f"), rebindTo("g"), scaleTo(1), rebindTo("f"), overrideOrder(0, 4, 30, 5)}, 1, 3, "web scaled to 1"},
+		"back, a new one":         {[]Command{joinOf("f"), rebindTo("g"), rebindTo("f"), scaleTo(1), overrideOrder(0, 4, 30, 5)}, 1, 3, "web scaled to 1"},
+		"a new one, its orders":   {[]Command{joinOf("f"), rebindTo("g"), firstPart(), scaleTo(1), overrideOrder(0, 4, 30, 2)}, 1, 3, "web scaled to 1"},
 		"rebound thrice":          {[]Command{rebindTo("f"), scaleTo(1), rebindTo("g"), rebindTo("h"), rebindTo("g")}, 1, 3, "web scaled to 1"},
 		"rebound thrice, orders":  {[]Command{rebindTo("f"), scaleTo(1), rebindTo("g"), rebindTo("h"), rebindTo("g"), overrideOrder(0, 4, 30, 2)}, 4, 0, ""},
 		"rebound thrice, scaled":  {[]Command{rebindTo("f"), scaleTo(1), rebindTo("g"), rebindTo("h"), scaleTo(2), rebindTo("g"), overrideOrder(0, 4, 30, 2)}, 4, 0, ""},
