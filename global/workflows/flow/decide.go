@@ -158,7 +158,7 @@ func begun(it Item) int {
 func Count(it Item) (active, all int) { return working(it), begun(it) }
 
 // badness has the ends in the order in which they decide about a step with items.
-var badness = [...]int{steps.Skipped: 0, steps.Succeeded: 1, steps.TimedOut: 2, steps.Lost: 3, steps.Failed: 4, steps.Canceled: 5}
+var badness = [...]int{steps.Skipped: 0, steps.Succeeded: 1, steps.Canceled: 2, steps.TimedOut: 3, steps.Lost: 4, steps.Failed: 5}
 
 // EndOf returns how a step with some items ended: with the worst end of an item. None: an item has not ended.
 func EndOf(items []Item) steps.End {
@@ -200,7 +200,7 @@ func (d *decider) outcome() (Outcome, string) {
 	bad, first := 0, ""
 	for i, s := range d.s.Graph.Steps {
 		end := d.endOf(i)
-		if i == d.s.Graph.OnExit || !end.Bad() || slices.ContainsFunc(d.s.Graph.Before[i], func(next int) bool { return d.endOf(next) != steps.Skipped }) {
+		if i == d.s.Graph.OnExit || !end.Bad() && end != steps.Canceled || slices.ContainsFunc(d.s.Graph.Before[i], func(next int) bool { return d.endOf(next) != steps.Skipped }) {
 			continue
 		}
 		bad++

@@ -287,6 +287,43 @@ func TestStories(t *testing.T) {
 	golden.File(t, "testdata/stories.txt", out.String())
 }
 
+// TestACanceledStepHasNotSucceeded: the worst end of an item counts, and a run that was retried from another step
+// fails when a step stays canceled.
+func TestACanceledStepHasNotSucceeded(t *testing.T) {
+	for _, c := range []struct {
+		items []steps.End
+		want  steps.End
+	}{
+		{[]steps.End{steps.Canceled, steps.Failed}, steps.Failed},
+		{[]steps.End{steps.Lost, steps.Canceled}, steps.Lost},
+		{[]steps.End{steps.Canceled, steps.TimedOut, steps.Succeeded}, steps.TimedOut},
+		{[]steps.End{steps.Succeeded, steps.Canceled}, steps.Canceled},
+		{[]steps.End{steps.Skipped, steps.Succeeded}, steps.Succeeded},
+	} {
+		var items []Item
+		for _, end := range c.items {
+			items = append(items, Item{Stage: Done, End: end})
+		}
+		if got := EndOf(items); got != c.want {
+			t.Errorf("%v: %v, want %v", c.items, got, c.want)
+		}
+		w := newWorld(t, []steps.Step{step(t, "each", ""), step(t, "other", "")}, map[string]Rule{"each": {Items: len(items), AtOnce: 1}}, "")
+		i, _ := w.s.Graph.Index("each")
+		w.s.Steps[i].Items, w.s.Steps[i].End = items, c.want
+		w.s.Open--
+		delete(w.touched, i)
+		w.rest()
+		w.job("other", steps.Succeeded)
+		want := Failed
+		if c.want == steps.Succeeded {
+			want = Succeeded
+		}
+		if w.end == nil || w.end.Outcome != want {
+			t.Errorf("%v: the run ended as %+v, want %v", c.items, w.end, want)
+		}
+	}
+}
+
 // TestARetryOfManyItemsFitsIntoTransactions: a step has up to 1,000 items, and a transaction has room for fewer
 // records. So several plans reset them.
 func TestARetryOfManyItemsFitsIntoTransactions(t *testing.T) {
