@@ -83,7 +83,7 @@ func (v *Values) Undeclared() error {
 		return nil
 	}
 	name := slices.Min(names)
-	hint := "the job file declares none: add it under variables"
+	hint := fmt.Sprintf("it declares none: write \"variables: {%s: {description: …}}\" into it, and ${var.%s} where the value belongs", name, name)
 	if near := suggest.Nearest(name, v.declared); near != "" {
 		hint = fmt.Sprintf("did you mean %q?", near)
 	} else if len(v.declared) > 0 {

@@ -169,7 +169,7 @@ func TestGivenValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ file, want string }{
-		{"a: 1", "the job file declares none: add it under variables"},
+		{"a: 1", `it declares none: write "variables: {cuont: {description: …}}" into it, and ${var.cuont} where the value belongs`},
 		{"variables: {x: 1}\na: 1", "declared are x"},
 		{"variables: {count: 1}\na: 1", `did you mean "count"?`},
 	} {

@@ -9,22 +9,24 @@ import (
 func TestCompletion(t *testing.T) {
 	f := newFake(t)
 	for line, want := range map[string]string{
-		"job status a":           "api",
-		"job status default/a":   "default/api",
-		"job status o":           "own@eastus", // on the second page
-		"job stop":               "api own@eastus",
-		"job scale api ":         "cache web",
-		"job stop api --group ":  "cache web",
-		"job stop --group ":      "",
-		"deadletter show ":       "3f9a01bc0d0e0f01 77aa01bc0d0e0f02",
-		"service resolve ":       "web",
-		"monitor --region jak":   "jakarta",
-		"node drain n1":          "n1",
-		"alloc list --region ja": "jakarta japaneast",
-		"alloc logs 1":           "11112222-3333-4444-5555-666677778888",
-		"region status jap":      "japaneast",
-		"job list --state st":    "pending starting running partial complete failed stopping stopped",
-		"job list -o ":           "table json yaml name",
+		"job status a":                 "api",
+		"job status default/a":         "default/api",
+		"job status o":                 "own@eastus", // on the second page
+		"job stop":                     "api own@eastus",
+		"job scale api ":               "cache web",
+		"job stop api --group ":        "cache web",
+		"job stop --group ":            "",
+		"deadletter show ":             "3f9a01bc0d0e0f01 77aa01bc0d0e0f02",
+		"service resolve ":             "web",
+		"monitor --region jak":         "jakarta",
+		"workflow approve release.3f ": "gate",
+		"workflow logs release.3f ":    "build gate ship",
+		"node drain n1":                "n1",
+		"alloc list --region ja":       "jakarta japaneast",
+		"alloc logs 1":                 "11112222-3333-4444-5555-666677778888",
+		"region status jap":            "japaneast",
+		"job list --state st":          "pending starting running partial complete failed stopping stopped",
+		"job list -o ":                 "table json yaml name",
 	} {
 		args := append([]string{"__complete"}, strings.Fields(line)...)
 		if strings.HasSuffix(line, " ") || line == "job stop" {

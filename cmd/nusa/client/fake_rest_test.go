@@ -308,3 +308,20 @@ func (f eventServer) Watch(r *nusav1.WatchEventsRequest, s grpc.ServerStreamingS
 		s.Send(&nusav1.Event{Token: "3", Type: "node.cordoned", Subject: "southeastasia/southeastasia-agent-1", Message: "by an operator"}),
 		s.Send(&nusav1.Event{Token: "4", Type: "slot.returned", Subject: "default/api", Message: "web[0-1] by japaneast: no capacity"}))
 }
+
+// workflowServer has a run with three steps: one waits for an approval.
+type workflowServer struct {
+	nusav1.UnimplementedWorkflowsServer
+}
+
+func (workflowServer) Get(_ context.Context, r *nusav1.GetWorkflowRunRequest) (*nusav1.WorkflowRunStatus, error) {
+	out := &nusav1.WorkflowRunStatus{}
+	for name, state := range map[string]nusav1.StepState{
+		"build": nusav1.StepState_STEP_STATE_SUCCEEDED, "gate": nusav1.StepState_STEP_STATE_APPROVAL, "ship": nusav1.StepState_STEP_STATE_PENDING,
+	} {
+		if r.GetState() == nusav1.StepState_STEP_STATE_UNSPECIFIED || r.GetState() == state {
+			out.Steps = append(out.Steps, &nusav1.StepStatus{Step: name, State: state})
+		}
+	}
+	return out, nil
+}

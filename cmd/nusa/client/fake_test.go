@@ -101,6 +101,7 @@ func newFake(t *testing.T) *fake {
 	nusav1.RegisterSparesServer(s, &spareServer{})
 	nusav1.RegisterPoolsServer(s, &poolServer{})
 	nusav1.RegisterOverridesServer(s, &overrideServer{})
+	nusav1.RegisterWorkflowsServer(s, workflowServer{})
 	nusav1.RegisterSemaphoresServer(s, &semaphoreServer{})
 	nusav1.RegisterServicesServer(s, serviceServer{})
 	nusav1.RegisterSchedulesServer(s, scheduleServer{notes: f.notes})
@@ -346,6 +347,8 @@ func (f *fake) Get(_ context.Context, r *nusav1.GetJobRequest) (*nusav1.Job, err
 		j.Status.Groups["web"].Pending = []*nusav1.CountedReason{
 			{Reason: nusav1.Reason_REASON_BACKOFF, Count: 1, Region: "japaneast", Message: "japaneast: it failed"}, {Reason: nusav1.Reason_REASON_BACKOFF, Count: 1, Message: "eastus: it failed"}}
 		return j, nil
+	case "resize":
+		return &nusav1.Job{Spec: &nusav1.JobSpec{Name: "resize", Parameterized: &nusav1.Parameterized{}}}, nil
 	case "halfcut":
 		return jobIn("halfcut", 2, nusav1.JobState_JOB_STATE_PENDING, nil), nil
 	case "halted":

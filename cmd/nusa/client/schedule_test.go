@@ -22,6 +22,9 @@ type scheduleServer struct {
 }
 
 func (s scheduleServer) Get(_ context.Context, r *nusav1.GetScheduleRequest) (*nusav1.ScheduleStatus, error) {
+	if r.GetJob().GetName() == "resize" { // a parameterized job
+		return &nusav1.ScheduleStatus{Job: "default/resize"}, nil
+	}
 	if r.GetJob().GetName() != "nightly" {
 		return nil, status.Errorf(codes.FailedPrecondition, "job default/%s has neither schedule nor parameterized: it begins no runs", r.GetJob().GetName())
 	}
@@ -94,6 +97,7 @@ func TestScheduleCommands(t *testing.T) {
 		{"job schedule show nightly -o json", "", `"run_count": 12`, 0},
 		{"job schedule show web", "", "it begins no runs", 1},
 		{"job schedule next nightly 2", "", "2026-11-28 02:30:00 CET, 01:30:00 UTC\n2026-11-29 02:30:00 CET, 01:30:00 UTC\n", 0},
+		{"job schedule next resize", "", "job default/resize has no schedule, so it has no next time: nusa job dispatch resize begins a run", 1},
 		{"job schedule next nightly 101", "", "COUNT must be 1..100", 1},
 		{"job schedule pause nightly --reason holidays", "", "is paused; resume it with", 0},
 		{"job schedule resume nightly", "", "next run 2026-11-28 01:30:00 UTC", 0},
@@ -102,6 +106,7 @@ func TestScheduleCommands(t *testing.T) {
 		{"job schedule backfill nightly --from yesterday --to 2026-11-08", "", "--from must be a time such as", 1},
 		{"job schedule backfill nightly --to 2026-11-08", "", "--from is missing: a time such as", 1},
 		{"job dispatch resize --payload - --meta who=jane,size=2 --idempotency-key order-7", "hello", "run default/resize.k0123456789abcdef has begun", 0},
+		{"job dispatch resize -o name", "", "default/resize.k0123456789abcdef\n", 0},
 		{"job dispatch resize --payload " + large, "", "more than 64KiB", 1},
 		{"job dispatch resize --payload nosuchfile", "", "no such file", 1},
 		{"job dispatch resize --meta who", "", "is not KEY=VALUE", 1},

@@ -76,6 +76,26 @@ func namespaces(ctx context.Context, c *Session) (proto.Message, error) {
 // group is the word for a group of the job that the first argument names.
 const group = "GROUP"
 
+// step is the word for a step of the run of a workflow that the first argument names.
+const step = "STEP"
+
+// stepNames returns the names of the steps of a run. waiting: only of those that wait for an approval.
+func stepNames(ctx context.Context, c *Session, run string, waiting bool) (out []string, err error) {
+	ref, err := c.Ref(run)
+	if err != nil {
+		return nil, err
+	}
+	req := &nusav1.GetWorkflowRunRequest{Run: ref}
+	if waiting {
+		req.State = nusav1.StepState_STEP_STATE_APPROVAL
+	}
+	all, err := nusav1.NewWorkflowsClient(c.Conn).Get(ctx, req)
+	for _, s := range all.GetSteps() {
+		out = append(out, s.GetStep())
+	}
+	return out, err
+}
+
 // groups returns the names of the groups of a job.
 func groups(ctx context.Context, c *Session, name string) ([]string, error) {
 	ref, err := c.Ref(name)
@@ -153,11 +173,11 @@ func argumentsOf(use string) []string {
 	return out
 }
 
-// kindsOf returns the keys of lists for a word of a usage line, and group for that word.
+// kindsOf returns the keys of lists for a word of a usage line, and group and step for these words.
 func kindsOf(noun, word string) (out []string) {
 	for kind := range strings.SplitSeq(strings.Trim(word, "[]."), "|") {
 		for _, key := range []string{kind, noun + " " + kind} {
-			if key == group || lists[key] != nil {
+			if key == group || key == step && noun == "workflow" || lists[key] != nil {
 				out = append(out, key)
 			}
 		}
@@ -172,7 +192,7 @@ func (s *Settings) names(cmd *cobra.Command, args []string, begun string, kinds 
 		ctx, cancel := context.WithTimeout(c.Ctx, completeTime)
 		defer cancel()
 		for _, kind := range kinds {
-			all, err := namesFor(ctx, c, kind, args)
+			all, err := namesFor(ctx, c, cmd.Name(), kind, args)
 			if err != nil {
 				return err
 			}
@@ -191,13 +211,16 @@ func (s *Settings) names(cmd *cobra.Command, args []string, begun string, kinds 
 	return slices.Compact(out), cobra.ShellCompDirectiveNoFileComp
 }
 
-// namesFor returns all names for a key of lists, or the groups of the job in the arguments.
-func namesFor(ctx context.Context, c *Session, kind string, args []string) ([]string, error) {
-	if kind == group {
-		if len(args) == 0 {
-			return nil, nil
-		}
+// namesFor returns all names for a key of lists, or the groups of the job or the steps of the run in the arguments.
+func namesFor(ctx context.Context, c *Session, verb, kind string, args []string) ([]string, error) {
+	switch {
+	case kind != group && kind != step:
+	case len(args) == 0:
+		return nil, nil
+	case kind == group:
 		return groups(ctx, c, args[0])
+	default:
+		return stepNames(ctx, c, args[0], verb == "approve")
 	}
 	m, err := lists[kind](ctx, c)
 	if err != nil {

@@ -2,7 +2,9 @@ package cli
 
 import (
 	"errors"
+	"slices"
 
+	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -11,6 +13,20 @@ import (
 
 // errNoNames is the error of -o name for a result that is no object and no list of objects.
 var errNoNames = errors.New("--output name: the result has no names: use table, json or yaml")
+
+// naming are the verbs that list or create objects.
+var naming = []string{"list", "run", "create", "set", "define", "dispatch", "trigger", "redrive", "prepare"}
+
+// checkNames returns an error for a command whose result has no names. It is called before the command does anything.
+func checkNames(verb *cobra.Command) error {
+	switch {
+	case !slices.Contains(naming, verb.Name()):
+		return errors.New("--output name: only commands that list or create something print names: use table, json or yaml")
+	case verb.Name() == "create" && slices.Contains([]string{"token", "webhook"}, verb.Parent().Name()):
+		return errors.New("--output name: the command shows a secret once, beside the name: use table, json or yaml")
+	}
+	return nil
+}
 
 // printNames prints the name of an object, or of each object of a list, one in a line. Other commands accept these names.
 func printNames(c *Session, m proto.Message) error {
@@ -69,8 +85,11 @@ var jobType = (&nusav1.Job{}).ProtoReflect().Descriptor().FullName()
 
 // nameOf returns the name of an object in the form that commands accept.
 func nameOf(m protoreflect.Message) string {
-	if j, ok := m.Interface().(*nusav1.Job); ok {
-		return JobName(j.GetSpec().GetNamespace(), j.GetSpec().GetName(), j.GetRegion())
+	switch x := m.Interface().(type) {
+	case *nusav1.Job:
+		return JobName(x.GetSpec().GetNamespace(), x.GetSpec().GetName(), x.GetRegion())
+	case *nusav1.WorkflowRun:
+		return JobName(x.GetNamespace(), x.GetName(), "")
 	}
 	if inner := m.Descriptor().Fields().ByName("definition"); inner != nil && inner.Message() != nil {
 		return nameOf(m.Get(inner).Message())

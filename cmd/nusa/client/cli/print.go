@@ -27,6 +27,15 @@ func (c *Session) Print(m proto.Message, show func(w *term.Screen)) error {
 	return c.PrintTree(n)
 }
 
+// PrintAs prints a message like Print. -o name prints this name.
+func (c *Session) PrintAs(name string, m proto.Message, show func(w *term.Screen)) error {
+	if c.Output == "name" {
+		c.Printf("%s\n", name)
+		return nil
+	}
+	return c.Print(m, show)
+}
+
 // PrintTree prints a document as JSON or YAML.
 func (c *Session) PrintTree(n *doc.Node) error {
 	if c.Output == "name" {

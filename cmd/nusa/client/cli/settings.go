@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -54,8 +53,10 @@ func (s *Settings) Bind(cmd *cobra.Command, more ...string) {
 		if !slices.Contains(formats, s.Output) {
 			return fmt.Errorf("--output: %q is not one of %s", s.Output, strings.Join(formats, ", "))
 		}
-		if s.Output == "name" && verb.Name() != "list" {
-			return errors.New("--output name: only lists print names: use table, json or yaml")
+		if s.Output == "name" {
+			if err := checkNames(verb); err != nil {
+				return err
+			}
 		}
 		if s.Namespace != "" && !job.ValidName(s.Namespace) {
 			return fmt.Errorf("--namespace: %q is not a name: 1 to 63 of a-z, 0-9 and -, starting with a letter", s.Namespace)

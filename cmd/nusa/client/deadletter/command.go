@@ -24,6 +24,7 @@ func Command() *cobra.Command {
 		listCommand(s), showCommand(s), redriveCommand(s), dropCommand(s))
 	c.Long = "An instance of a batch job that has no attempts left leaves a dead letter: why and\nwhere it failed, and what it wrote last. The job can be removed or run again meanwhile."
 	s.Bind(c)
+	s.BindNamespace(c)
 	return c
 }
 
@@ -36,15 +37,14 @@ type filter struct {
 }
 
 func (f *filter) bind(flags *pflag.FlagSet) {
-	flags.StringVar(&f.req.Namespace, "namespace", "", "only this namespace")
 	flags.StringVar(&f.req.Job, "job", "", "only of this job, or of its runs")
 	flags.StringSliceVar(&f.categories, "category", nil, "only these categories: app, oom, image, config, start, timeout, node_lost")
 	flags.StringVar(&f.req.Region, "region", "", "only from this region")
 }
 
-// given reports whether any flag is set.
-func (f *filter) given() bool {
-	return f.req.GetNamespace() != "" || f.req.GetJob() != "" || f.req.GetRegion() != "" || len(f.categories) > 0
+// given reports whether any flag is set. NUSA_NAMESPACE alone selects nothing.
+func (f *filter) given(c *cli.Session) bool {
+	return c.Cmd.Flags().Changed("namespace") || f.req.GetJob() != "" || f.req.GetRegion() != "" || len(f.categories) > 0
 }
 
 // list returns the selected dead letters, at most this many. 0: all.
@@ -56,6 +56,7 @@ func (f *filter) list(ctx context.Context, c *cli.Session, most int) (*nusav1.Li
 		}
 		f.req.Categories = append(f.req.Categories, nusav1.FailureCategory(n))
 	}
+	f.req.Namespace = c.Namespace
 	out := &nusav1.ListDeadLettersResponse{}
 	err := cli.Pages(func(token string) (string, error) {
 		f.req.PageToken, f.req.Limit = token, 1000
@@ -211,11 +212,11 @@ func write(w *term.Screen, l *nusav1.DeadLetter, file []byte) {
 // selected returns the ids of the arguments, or of the dead letters that a filter selects.
 func selected(ctx context.Context, c *cli.Session, f *filter, args []string) ([]string, error) {
 	switch {
-	case len(args) > 0 && f.given():
+	case len(args) > 0 && f.given(c):
 		return nil, errors.New("give either ids or flags that select dead letters")
 	case len(args) > 0:
 		return args, nil
-	case !f.given():
+	case !f.given(c):
 		return nil, errors.New("give ids, or select dead letters with --job, --category, --region or --namespace")
 	}
 	out, err := f.list(ctx, c, 0)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -104,7 +105,8 @@ func queueText(s *nusav1.JobStatus) string {
 
 // runningText says how many instances of a job run. It is "-" if the job is complete, or has none itself.
 func runningText(j *nusav1.Job, sum groupTotals) string {
-	if j.GetStatus().GetState() == nusav1.JobState_JOB_STATE_COMPLETE || sum.desired == 0 && j.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH {
+	none := sum.desired == 0 && (j.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH || job.IsTemplate(j.GetSpec()))
+	if none || j.GetStatus().GetState() == nusav1.JobState_JOB_STATE_COMPLETE {
 		return "-"
 	}
 	return fmt.Sprintf("%d/%d", sum.Running, sum.desired)

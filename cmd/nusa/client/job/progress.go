@@ -53,6 +53,9 @@ func because(j *nusav1.Job) string {
 	if reasons := pending(j); reasons != "" {
 		message = reasons
 	}
+	if why := term.OneLine(j.GetStatus().GetMessage()); why != "" && j.GetStatus().GetState() == nusav1.JobState_JOB_STATE_FAILED {
+		message = why // it says what the tasks reported, too
+	}
 	if message == "" {
 		sum, _ := totalsOf(j.GetStatus())
 		message = sum.rollout()

@@ -158,7 +158,7 @@ func (r *submission) send(c *cli.Session, file *jobSource) (*waiter, error) {
 	warnings := submitWarnings(resp.GetWarnings(), spec)
 	if r.detach {
 		cli.PrintWarnings(c, warnings)
-		return nil, c.Print(resp, func(w *term.Screen) { submitted(w, ref, resp, r.again) })
+		return nil, c.PrintAs(cli.RefName(ref), resp, func(w *term.Screen) { submitted(w, ref, resp, r.again) })
 	}
 	f := &waiter{Session: c, ref: ref, version: resp.GetVersion(), batch: batch, template: template, began: began, timeout: r.timeout,
 		unchanged: !resp.GetChanged() && !r.again, file: file.name, warnings: resp.GetWarnings()}

@@ -61,6 +61,11 @@ func scheduleNextCommand(s *cli.Settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if len(st.GetNext()) == 0 {
+				if err := isScheduled(ctx, c, ref); err != nil {
+					return err
+				}
+			}
 			return c.Print(st, func(w *term.Screen) {
 				if len(st.GetNext()) == 0 {
 					fmt.Fprintf(w, "%s has no next time\n", cli.RefName(ref))
@@ -71,6 +76,24 @@ func scheduleNextCommand(s *cli.Settings) *cobra.Command {
 			})
 		}),
 	}
+}
+
+// isScheduled returns an error for a job that begins runs, but not by a schedule.
+func isScheduled(ctx context.Context, c *cli.Session, ref *nusav1.JobRef) error {
+	j, err := c.Jobs().Get(ctx, &nusav1.GetJobRequest{Job: ref})
+	if err != nil || j.GetSpec().GetSchedule() != nil {
+		return err
+	}
+	return fmt.Errorf("job %s has no schedule, so it has no next time: %s begins a run", cli.RefName(ref), beginText(c, j.GetSpec(), ref))
+}
+
+// beginText returns the command that begins a run of a job without a schedule.
+func beginText(c *cli.Session, spec *nusav1.JobSpec, ref *nusav1.JobRef) string {
+	command := " workflow run "
+	if spec.GetParameterized() != nil {
+		command = " job dispatch "
+	}
+	return c.Program + command + cli.RefArg(ref)
 }
 
 func schedulePauseCommand(s *cli.Settings) *cobra.Command {
@@ -121,7 +144,7 @@ func scheduleTriggerCommand(s *cli.Settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.Print(run, func(w *term.Screen) { writeBegun(c, w, nounOf(ctx, c, ref), ref, run) })
+			return c.PrintAs(cli.JobName(ref.GetNamespace(), run.GetName(), ""), run, func(w *term.Screen) { writeBegun(c, w, nounOf(ctx, c, ref), ref, run) })
 		}),
 	}
 }
@@ -267,7 +290,7 @@ func dispatchCommand(s *cli.Settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.Print(run, func(w *term.Screen) { writeBegun(c, w, nounOf(ctx, c, ref), ref, run) })
+			return c.PrintAs(cli.JobName(ref.GetNamespace(), run.GetName(), ""), run, func(w *term.Screen) { writeBegun(c, w, nounOf(ctx, c, ref), ref, run) })
 		}),
 	}
 	c.Flags().StringVar(&file, "payload", "", "file with the payload, at most 64 KiB; - is standard input")

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/sample"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -121,6 +122,18 @@ func TestExplanationFits80Columns(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		if n := len([]rune(strings.TrimRight(line, "\n"))); n > 79 {
 			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+}
+
+// TestEachFailureMayBeTakenBack: a version that failed, ran and fails again has the whole time to be taken back.
+func TestEachFailureMayBeTakenBack(t *testing.T) {
+	f := &waiter{Session: &cli.Session{Settings: &cli.Settings{Output: "json"}}}
+	for _, state := range []nusav1.JobState{nusav1.JobState_JOB_STATE_FAILED, nusav1.JobState_JOB_STATE_RUNNING} {
+		f.failedSince = time.Now().Add(-revertWithin)
+		f.receive(&nusav1.Job{Status: &nusav1.JobStatus{State: state}})
+		if f.failedSince.IsZero() != (state == nusav1.JobState_JOB_STATE_RUNNING) {
+			t.Errorf("after %v it has failed since %v", state, f.failedSince)
 		}
 	}
 }

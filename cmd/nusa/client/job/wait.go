@@ -128,6 +128,9 @@ func (f *waiter) receive(j *nusav1.Job) {
 		}
 	}
 	f.latest, f.latestAt = j, time.Now()
+	if j.GetStatus().GetState() != nusav1.JobState_JOB_STATE_FAILED {
+		f.failedSince = time.Time{} // another failure may be taken back, too
+	}
 	if name := driverOfNoRegion(j); name != "" && !f.driverHinted {
 		f.endLine()
 		f.driverHinted = true
@@ -321,7 +324,10 @@ func (f *waiter) current() bool {
 // asItIs prints the job and the warnings of the submit as JSON or YAML, regardless of how
 // the wait ended. For -o table it prints nothing.
 func (f *waiter) asItIs() error {
-	if f.Output == "table" || f.latest == nil {
+	if f.Output == "name" {
+		f.Printf("%s\n", cli.RefName(f.ref))
+	}
+	if f.Output == "table" || f.Output == "name" || f.latest == nil {
 		return nil
 	}
 	n, err := cli.MessageTree(f.latest)
@@ -361,11 +367,7 @@ func (f *waiter) finish() error {
 	if f.template {
 		next := term.OneLine(f.latest.GetStatus().GetMessage())
 		if next == "" { // a job without a schedule has no next time
-			command := " workflow run "
-			if f.latest.GetSpec().GetParameterized() != nil {
-				command = " job dispatch "
-			}
-			next = "begin a run with: " + f.Program + command + f.arg()
+			next = "begin a run with: " + beginText(f.Session, f.latest.GetSpec(), f.ref)
 		}
 		f.Printf("%s is %s: %s\n", cli.RefName(f.ref), f.Style.Good("ready"), next)
 		return nil

@@ -3,6 +3,7 @@ package region
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -68,7 +69,7 @@ func writeRegions(w *term.Screen, regions []*nusav1.Region) {
 		fmt.Fprintln(w, NoneText(w))
 		return
 	}
-	t := term.NewTable("REGION", "STATE", ">NODES", ">ALLOCS", ">CPU USED", ">UNRESERVED", ">QUEUE", "MASTER", ">REPORT", ">POLICY", "LOCATION")
+	t := term.NewTable("REGION", "STATE", ">NODES", ">ALLOCS", ">CPU USED", ">UNRESERVED", ">QUEUE", "MASTER", ">REPORT", ">OLD POLICY", "LOCATION")
 	old := false
 	for _, r := range regions {
 		rep := r.GetReport()
@@ -89,8 +90,8 @@ func writeRegions(w *term.Screen, regions []*nusav1.Region) {
 		t.Row(append(row, masterOf(r), term.Age(r.GetReportAge()), policyAge(r), r.GetDefinition().GetLocation().GetName())...)
 	}
 	t.DropEmpty("QUEUE", "LOCATION")
-	t.DropBlank("POLICY")
-	t.Narrow(w.Width, "LOCATION", "POLICY", "MASTER", "QUEUE", "UNRESERVED", "CPU USED", "ALLOCS")
+	t.DropBlank("OLD POLICY")
+	t.Narrow(w.Width, "LOCATION", "OLD POLICY", "MASTER", "QUEUE", "UNRESERVED", "CPU USED", "ALLOCS")
 	t.Write(w)
 	if old {
 		fmt.Fprintln(w, "\n(…): as the region reported last; REPORT is the age of that report")
@@ -107,10 +108,13 @@ func writeRegions(w *term.Screen, regions []*nusav1.Region) {
 	}
 }
 
+// policyCurrent is the age up to which the policy of a region counts as the latest one.
+const policyCurrent = time.Minute
+
 // policyAge returns the age of the region's roles, bindings and tokens. It is blank if the region has
-// stored none.
+// stored none, or has the latest ones.
 func policyAge(r *nusav1.Region) string {
-	if r.GetPolicyVersion() == 0 {
+	if r.GetPolicyVersion() == 0 || r.GetPolicyAge().AsDuration() < policyCurrent {
 		return ""
 	}
 	return term.Age(r.GetPolicyAge())

@@ -32,6 +32,7 @@ func Command() *cobra.Command {
 	c := cli.Noun("reservation", "Reserve room on nodes for what another system creates",
 		createCommand(s), listCommand(s), showCommand(s), claimCommand(s), releaseCommand(s))
 	s.Bind(c)
+	s.BindNamespace(c)
 	return c
 }
 
@@ -59,6 +60,7 @@ Exit code 3: there is no room.`,
 		Example: `  nusa reservation create --cpu 4 --memory 8GiB --pool bare --dedicated
   nusa reservation create --cpu 500m --memory 1GiB --ttl 30m --wait 0s -o json`,
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
+			req.Namespace = c.Namespace
 			var err error
 			req.CpuMilli, err = job.ParseCPU(cpu)
 			if err != nil {
@@ -111,7 +113,6 @@ Exit code 3: there is no room.`,
 	f.BoolVar(&req.Dedicated, "dedicated", false, "share the node with no other job")
 	f.StringArrayVar(&req.Constraints, "constraint", nil, "condition on the node, such as 'node.labels[\"disk\"] == \"ssd\"'; repeat for more")
 	f.StringSliceVar(&regions, "region", nil, "only in these regions")
-	f.StringVar(&req.Namespace, "namespace", "", "namespace (default \"default\")")
 	f.StringToStringVar(&req.Labels, "label", nil, "key=value label; repeat or separate by commas")
 	f.StringVar(&req.IdempotencyKey, "key", "", "idempotency key: a retry with the key gets the same reservation")
 	f.DurationVar(&ttl, "ttl", 0, "time after which the reservation expires; 0 = never")
@@ -195,7 +196,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			out := &nusav1.ListReservationsResponse{}
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
-			req.Limit = 1000
+			req.Limit, req.Namespace = 1000, c.Namespace
 			if err := cli.Pages(func(token string) (string, error) {
 				req.PageToken = token
 				page, err := client(c).List(ctx, req)
@@ -208,7 +209,6 @@ func listCommand(s *cli.Settings) *cobra.Command {
 		}),
 	}
 	f := c.Flags()
-	f.StringVar(&req.Namespace, "namespace", "", "only this namespace")
 	f.StringSliceVar(&states, "state", nil, "only these states: processing, completed, failed, released, expired")
 	f.StringVar(&req.Region, "region", "", "only in this region")
 	f.StringVar(&req.Pool, "pool", "", "only of this node pool")

@@ -26,6 +26,7 @@ func Command() *cobra.Command {
 		prepareCommand(s), listCommand(s), showCommand(s), releaseCommand(s), cancelCommand(s),
 		cli.Noun("provisioner", "Provisioners: who makes hosts that are missing", provisionerSetCommand(s), provisionerListCommand(s), provisionerRemoveCommand(s)))
 	s.Bind(c)
+	s.BindNamespace(c)
 	return c
 }
 
@@ -63,7 +64,7 @@ hosts are ready. Exit code 2: not within --timeout. Exit code 3: it has failed.`
 				}
 				req.CallbackSecret = strings.TrimSpace(text)
 			}
-			req.Deadline, req.Hold = durationpb.New(deadline), durationpb.New(hold)
+			req.Namespace, req.Deadline, req.Hold = c.Namespace, durationpb.New(deadline), durationpb.New(hold)
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
 			x, err := client(c).Prepare(ctx, req)
@@ -98,7 +99,6 @@ hosts are ready. Exit code 2: not within --timeout. Exit code 3: it has failed.`
 	f.StringVar(&req.Provisioner, "provisioner", "", "who makes hosts that are missing (default: wait for room)")
 	f.StringVar(&req.CallbackUrl, "callback-url", "", "where the upgrade controller learns that the hosts are ready, https://…")
 	f.StringVar(&secretFile, "callback-secret-file", "", "file with the secret that signs the callback, whsec_…; - for standard input")
-	f.StringVar(&req.Namespace, "namespace", "", "namespace (default \"default\")")
 	f.StringToStringVar(&req.Labels, "label", nil, "key=value label; repeat or separate by commas")
 	f.StringVar(&req.IdempotencyKey, "key", "", "idempotency key: a retry with the key gets the same spare")
 	f.BoolVarP(&detach, "detach", "d", false, "do not wait until the hosts are ready")
@@ -214,7 +214,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			out := &nusav1.ListSparesResponse{}
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
-			req.Limit = 1000
+			req.Limit, req.Namespace = 1000, c.Namespace
 			if err := cli.Pages(func(token string) (string, error) {
 				req.PageToken = token
 				page, err := client(c).List(ctx, req)
@@ -227,7 +227,6 @@ func listCommand(s *cli.Settings) *cobra.Command {
 		}),
 	}
 	f := c.Flags()
-	f.StringVar(&req.Namespace, "namespace", "", "only this namespace")
 	f.StringSliceVar(&states, "state", nil, "only these states, such as ready or failed")
 	f.StringVar(&req.Pool, "pool", "", "only of this node pool")
 	return c
