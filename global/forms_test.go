@@ -111,6 +111,7 @@ func TestConfigOfPlugins(t *testing.T) {
 	if _, err := submit(only); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("only alpha is allowed: %v", err)
 	}
+	refusedVersion(t, s, beta, spec("mixed", map[string]any{"image": "x"}))
 	alpha.leave()
 	again := s.join(helloOf("alpha", 2))
 	again.wait("welcome", func() bool { return again.welcome != nil })
@@ -125,4 +126,31 @@ func TestConfigOfPlugins(t *testing.T) {
 	if last.welcome.GetForms() != 0 {
 		t.Error("a master of another version relies on the forms of the earlier one")
 	}
+}
+
+// refusedVersion submits a version of a job that runs in a region which refuses the version: the region keeps the
+// earlier version, and the rollout says why, until the plugin there accepts the config.
+func refusedVersion(t *testing.T, s *testServer, r *fakeRegion, next *nusav1.JobSpec) {
+	t.Helper()
+	got, err := s.jobs().Submit(t.Context(), &nusav1.SubmitRequest{Spec: next})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.summarize(true, 1, &nusav1.JobSummary{Namespace: "default", Job: next.GetName(), Incarnation: 1, Index: 1, Version: 1, Groups: map[string]*nusav1.InstanceCounts{"web": {Running: 2}}})
+	waits := func() string {
+		j, err := s.jobs().Get(t.Context(), &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: next.GetName()}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j.GetStatus().GetMessage()
+	}
+	key := "default/" + next.GetName() + "/web/0"
+	const why = `region beta: version 2 cannot run there: driver vm of its nodes does not accept groups.web.tasks.server.config.image: unknown field, did you mean "imgae"?`
+	s.eventually("the rollout says why the region waits", func() bool { return strings.HasSuffix(waits(), why) })
+	if slot := r.waitSlot(key, accepted); slot.GetJobVersion() != 1 || got.GetVersion() != 2 {
+		t.Errorf("the region has version %d of %d", slot.GetJobVersion(), got.GetVersion())
+	}
+	r.send(formsOf("image"))
+	r.waitSlot(key, func(s *nusav1.Slot) bool { return s.GetJobVersion() == 2 })
+	s.eventually("the region waits no more", func() bool { return !strings.Contains(waits(), why) })
 }

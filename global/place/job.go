@@ -76,18 +76,39 @@ func (j *Job) correct(s *region.Slot, r *Region) (kind Kind, reason, why string)
 	case !s.System && s.From >= g.Count:
 		return Stop, ReasonOutOfRange, fmt.Sprintf("count is %d", g.Count)
 	case s.JobVersion != j.Version && (s.State != region.Done || s.JobVersion < g.UnchangedSince), !s.OfRun(j.Run):
-		if r == nil || allowed(g.Regions.Allow, r) {
+		switch {
+		case r != nil && !allowed(g.Regions.Allow, r):
+			reason, why = ReasonNotAllowed, fmt.Sprintf("version %d does not allow %s", j.Version, r.Name)
+		case j.refusal(s, r) != "" && !j.worthKeeping(s):
+			reason, why = ReasonConfigInvalid, fmt.Sprintf("version %d cannot run there: %s", j.Version, j.refusal(s, r))
+		default:
 			return Update, "", fmt.Sprintf("version %d → %d", s.JobVersion, j.Version)
 		}
-		why = fmt.Sprintf("version %d does not allow %s", j.Version, r.Name)
 		if s.System {
-			return Stop, ReasonNotAllowed, why
+			return Stop, reason, why
 		}
-		return Revoke, ReasonNotAllowed, why
+		return Revoke, reason, why
 	case !s.System && s.To > g.Count:
 		return Stop, ReasonOutOfRange, fmt.Sprintf("count is %d", g.Count)
 	}
 	return "", "", ""
+}
+
+// refusal returns why no node of a slot's region accepts the config of the present version of its group, or "" if
+// one may accept it, or if the slot has that work already.
+func (j *Job) refusal(s *region.Slot, r *Region) string {
+	g := j.group(s.Group)
+	if r == nil || g == nil || s.JobVersion >= g.UnchangedSince && s.OfRun(j.Run) {
+		return ""
+	}
+	return g.Refused[r.Name]
+}
+
+// worthKeeping reports whether the instances of a slot keep an earlier version where the present one cannot run.
+// Instances that have ended, that are of another run, or that are there to prove a version do not.
+func (j *Job) worthKeeping(s *region.Slot) bool {
+	g := j.group(s.Group)
+	return s.State != region.Done && s.OfRun(j.Run) && (g.CanaryFrom == 0 || s.From < g.CanaryFrom)
 }
 
 // KeepStable sets Stable. A group then needs the feature level that either of its versions needs, because its
@@ -132,10 +153,13 @@ func (j *Job) sameVersion(g *Group, from, to int) int {
 }
 
 // changes reports whether a slot needs another action before its instances may move. A slot that keeps Stable
-// while the rollout is held needs none.
+// while the rollout is held needs none, and one whose region refuses the present version gets it elsewhere.
 func (j *Job) changes(s *region.Slot, r *Region) bool {
 	kind, _, _ := j.correct(s, r)
-	return kind != "" && !(j.holds(s, r) && j.keepsStable(s))
+	if j.holds(s, r) {
+		return !j.keepsStable(s)
+	}
+	return kind != "" && !(kind == Update && j.refusal(s, r) != "")
 }
 
 // holds reports whether a slot waits for the present version because the rollout is held.
@@ -174,6 +198,8 @@ func (j *Job) blocked(s *region.Slot, at *Region, kind Kind) string {
 	switch {
 	case former != "" && (kind == Update || vacant && s.From < j.group(s.Group).Count):
 		return fmt.Sprintf("version %d must not run beside another one, and %s may still run %s%s", j.Version, former, s.Group, region.FormatRange(s.From, s.To))
+	case kind == Update && j.refusal(s, at) != "":
+		return fmt.Sprintf("version %d cannot run there: %s", j.Version, j.refusal(s, at))
 	case kind == Update && at != nil && at.FeatureLevel < boundLevel && j.group(s.Group).Bound:
 		return fmt.Sprintf("version %d needs the region's lease: it waits until each server of %s and of the global tier has feature level %d",
 			j.Version, at.Name, boundLevel)

@@ -123,6 +123,8 @@ func (j *Job) boundedStages(regions []*rollingRegion, now, patience time.Duratio
 			wait(r, fmt.Sprintf("version %d waits until the region reconnects", j.Version))
 		case j.RolloutHold != "" && !plant.Is(plant.HoldForgotten):
 			wait(r, j.RolloutHold)
+		case r.refusal(j) != "":
+			wait(r, r.refusal(j))
 		case failed != "":
 			wait(r, fmt.Sprintf("version %d failed in region %s: it goes no further", j.Version, failed))
 		case group != "":
@@ -231,6 +233,17 @@ func (r *rollingRegion) failed() bool {
 		}
 	}
 	return false
+}
+
+// refusal returns why the version cannot run in the region, or "". The region then keeps the earlier version of
+// all groups, until one of its nodes accepts the config.
+func (r *rollingRegion) refusal(j *Job) string {
+	for _, g := range slices.Sorted(maps.Keys(r.old)) {
+		if why := j.group(g).Refused[r.Name]; why != "" {
+			return fmt.Sprintf("version %d cannot run there: %s", j.Version, why)
+		}
+	}
+	return ""
 }
 
 func (r *rollingRegion) rank(j *Job) int {
@@ -392,6 +405,8 @@ func (j *Job) orderedStages(regions []*rollingRegion, now, patience time.Duratio
 			}
 		case j.RolloutHold != "":
 			why = j.RolloutHold
+		case r.refusal(j) != "": // it takes no place, and holds up no other region
+			why = r.refusal(j)
 		case failed != "":
 			why = fmt.Sprintf("version %d failed in region %s: it goes no further", j.Version, failed)
 		case len(busy) >= max(1, o.MaxParallel) && !plant.Is(plant.RegionsAtOnce):

@@ -266,6 +266,11 @@ func (w *world) group(path string, args []string) error {
 			g.Regions.SpreadMax, _ = strconv.Atoi(most)
 		case "divide":
 			g.Regions.Divide = Divide(value)
+		case "refused": // the nodes of these regions do not accept its config
+			g.Refused = map[string]string{}
+			for _, at := range strings.FieldsFunc(value, func(r rune) bool { return r == ';' }) {
+				g.Refused[at] = "driver vm of its nodes does not accept groups." + name + ".tasks.main.config.x: unknown field"
+			}
 		case "none":
 			j.Groups = slices.DeleteFunc(j.Groups, func(g Group) bool { return g.Name == name })
 		default:

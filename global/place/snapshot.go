@@ -247,7 +247,7 @@ type Group struct {
 	// Level is the feature level that a region needs for the group, besides that of its lease.
 	Level int
 	// Refused has the regions in which no node with its driver accepts the config of a task, with the reason.
-	// Instances that the group has there stay.
+	// Instances that the group has there stay, and keep their version.
 	Refused map[string]string
 	// Parallel is how many instances may run at a time, over all regions. 0: no limit.
 	Parallel int
