@@ -23,8 +23,12 @@ import (
 
 const (
 	// snapshotEntries is the number of transactions after which the member stores how far its
-	// database has come.
-	snapshotEntries = 1000
+	// database has come. A member that starts reads the transactions after that from its log, and
+	// holds them in memory: at most snapshotEntries. A snapshot costs a few writes to disk.
+	snapshotEntries = 300
+	// logFiles is the number of files of the log that stay although the database has what they
+	// contain. A member reads all files at its start, to find the latest snapshot.
+	logFiles = 1
 	// catchUpEntries is how many transactions another member may be behind without getting the
 	// whole database.
 	catchUpEntries = 500
@@ -225,9 +229,9 @@ func memberConfig(cfg EtcdConfig, log slogCore) (*embed.Config, error) {
 	// Old revisions are never read, because a watch that is too far behind lists again.
 	ec.AutoCompactionMode, ec.AutoCompactionRetention = "periodic", "10m"
 	ec.QuotaBackendBytes = hardQuota(cfg.DataDir, cfg.Quota)
-	// etcd holds these entries in memory. At its start it reads the entries after the last
-	// snapshot. Each may have MaxTxnBytes.
+	// Each entry may have MaxTxnBytes.
 	ec.SnapshotCount, ec.SnapshotCatchUpEntries = snapshotEntries, catchUpEntries
+	ec.MaxWalFiles = logFiles
 	if len(cfg.InitialCluster) == 0 {
 		ec.InitialCluster = ec.InitialClusterFromName(ec.Name)
 		// A single member elects itself, so it need not wait a second for others.
