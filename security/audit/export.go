@@ -46,8 +46,8 @@ type head struct {
 	Base   Tree   `json:"base"`
 }
 
-// entryLine is an entry in the file.
-type entryLine struct {
+// Fields are the fields of an entry that a line of JSON shows, without the values before and after.
+type Fields struct {
 	Seq       int64     `json:"seq"`
 	Time      time.Time `json:"time"`
 	Who       string    `json:"who,omitempty"`
@@ -61,9 +61,22 @@ type entryLine struct {
 	Request   string    `json:"request,omitempty"`
 	Outcome   string    `json:"outcome,omitempty"`
 	Reason    string    `json:"reason,omitempty"`
-	Before    []byte    `json:"before,omitempty"`
-	After     []byte    `json:"after,omitempty"`
-	Hash      Hash      `json:"hash"`
+}
+
+// Fields returns the fields of the entry.
+func (e Entry) Fields() Fields {
+	return Fields{
+		Seq: e.Seq, Time: e.Time, Who: e.Who, From: e.From, Method: e.Method, Verb: e.Verb, Kind: e.Kind,
+		Namespace: e.Namespace, Name: e.Name, Region: e.Region, Request: e.Request, Outcome: e.Outcome, Reason: e.Reason,
+	}
+}
+
+// entryLine is an entry in the file.
+type entryLine struct {
+	Fields
+	Before []byte `json:"before,omitempty"`
+	After  []byte `json:"after,omitempty"`
+	Hash   Hash   `json:"hash"`
 }
 
 // exportFormat is the format of the file.
@@ -81,11 +94,7 @@ func NewWriter(w io.Writer, trail, key string, base Tree) (Writer, error) {
 // Entry writes an entry with its hash.
 func (w Writer) Entry(x Exported) error {
 	e := x.Entry
-	return w.enc.Encode(line{Entry: &entryLine{
-		Seq: e.Seq, Time: e.Time, Who: e.Who, From: e.From, Method: e.Method, Verb: e.Verb, Kind: e.Kind,
-		Namespace: e.Namespace, Name: e.Name, Region: e.Region, Request: e.Request, Outcome: e.Outcome, Reason: e.Reason,
-		Before: e.Before, After: e.After, Hash: x.Hash,
-	}})
+	return w.enc.Encode(line{Entry: &entryLine{Fields: e.Fields(), Before: e.Before, After: e.After, Hash: x.Hash}})
 }
 
 // Mark writes a tree that the server stored here.

@@ -152,30 +152,17 @@ func (s *Sink) write(some []queued) (ok bool) {
 
 // line is an entry in the file.
 type line struct {
-	Trail     string    `json:"trail"`
-	Seq       int64     `json:"seq"`
-	Time      time.Time `json:"time"`
-	Who       string    `json:"who,omitempty"`
-	From      string    `json:"from,omitempty"`
-	Method    string    `json:"method,omitempty"`
-	Verb      string    `json:"verb,omitempty"`
-	Kind      string    `json:"kind,omitempty"`
-	Namespace string    `json:"namespace,omitempty"`
-	Name      string    `json:"name,omitempty"`
-	Region    string    `json:"region,omitempty"`
-	Request   string    `json:"request,omitempty"`
-	Outcome   string    `json:"outcome,omitempty"`
-	Reason    string    `json:"reason,omitempty"`
-	Hash      string    `json:"hash"`
+	Trail string `json:"trail"`
+	audit.Fields
+	Hash string `json:"hash"`
 }
 
 // jsonOf returns an entry as one line of JSON.
 func jsonOf(q queued) []byte {
 	e := q.entry
-	b, err := json.Marshal(line{
-		Trail: q.trail, Seq: e.Seq, Time: e.Time.UTC(), Who: e.Who, From: e.From, Method: e.Method, Verb: e.Verb, Kind: e.Kind,
-		Namespace: e.Namespace, Name: e.Name, Region: e.Region, Request: e.Request, Outcome: e.Outcome, Reason: e.Reason, Hash: e.Hash().String(),
-	})
+	fields := e.Fields()
+	fields.Time = e.Time.UTC()
+	b, err := json.Marshal(line{Trail: q.trail, Fields: fields, Hash: e.Hash().String()})
 	if err != nil {
 		return nil // texts and numbers can always be encoded
 	}
