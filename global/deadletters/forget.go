@@ -39,7 +39,7 @@ func tidy(ctx context.Context, b *Book, now time.Time) {
 	b.st.Lock()
 	text := ""
 	if b.cfg.Alarm > 0 && b.open > b.cfg.Alarm {
-		text = fmt.Sprintf("%d dead letters are open, more than %d: see nusa deadletter list", b.open, b.cfg.Alarm)
+		text = fmt.Sprintf("%d dead letters are open, more than %d: see `nusa deadletter list`", b.open, b.cfg.Alarm)
 	}
 	for p := range b.seen {
 		if b.st.Jobs[p.job] == nil {

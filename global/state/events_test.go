@@ -3,6 +3,7 @@ package state
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nusa-scheduler/nusa/global/events"
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
@@ -49,6 +50,35 @@ func TestFailureEventsComeOnce(t *testing.T) {
 		"instance.lost default/api web: 2 at alpha on lost nodes",
 	}
 	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestAlarmEvents: an alarm about objects is one event when it begins, and one when it ends.
+func TestAlarmEvents(t *testing.T) {
+	st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
+	for _, c := range []struct {
+		text  string
+		fresh bool
+	}{{"", false}, {"101 are open", true}, {"102 are open", true}, {"102 are open", false}, {"", false}, {"", false}} {
+		if fresh := SetObjectAlarm(st, "k", c.text); fresh != c.fresh {
+			t.Errorf("%q: new %v", c.text, fresh)
+		}
+	}
+	watch, err := eventlog.NewWatch(t.Context(), st.Events.Window, st.Events, "0", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.Events.Release()
+	all, _, err := watch.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range all {
+		got = append(got, e.GetType()+" "+e.GetMessage())
+	}
+	if want := []string{"server.alarm 101 are open", "server.alarm_over 102 are open"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -283,8 +283,8 @@ func PutProgress(t *Tx, name string, rec *nusav1.WebhookProgress) error {
 	return t.putUnchecked(progressPrefix+name, rec)
 }
 
-// SetObjectAlarm notes the alarm about the objects of a kind, or that there is none. It reports whether
-// the alarm is new.
+// SetObjectAlarm notes the alarm about the objects of a kind, or that there is none. Events say when an alarm begins
+// and ends. It reports whether the text is new.
 func SetObjectAlarm(st *State, kind, text string) (fresh bool) {
 	st.Lock()
 	defer st.Unlock()
@@ -295,6 +295,12 @@ func SetObjectAlarm(st *State, kind, text string) (fresh bool) {
 	st.ObjectAlarms[kind] = text
 	if text == "" {
 		delete(st.ObjectAlarms, kind)
+	}
+	switch {
+	case text != "" && was == "":
+		st.Events.Add("server.alarm", "", "%s", text)
+	case text == "" && was != "":
+		st.Events.Add("server.alarm_over", "", "%s", was)
 	}
 	return text != "" && text != was
 }

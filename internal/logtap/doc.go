@@ -1,4 +1,5 @@
-// Package logtap lets operators follow what a process logs, live and at a level of their own.
+// Package logtap lets operators follow what a process logs, live and at a level of their own,
+// after the latest records.
 //
 //   - tap.go: followers, and their bounded queues
 //   - handler.go: the slog.Handler that gives records to followers

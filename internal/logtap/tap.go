@@ -3,7 +3,7 @@ package logtap
 import (
 	"errors"
 	"log/slog"
-	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +14,9 @@ const (
 	maxFollowers, queue = 16, 1024
 	// maxText bounds the bytes of a message or a value, and maxAttributes the attributes of a record.
 	maxText, maxAttributes = 4 << 10, 64
+	// recent is how many of the latest records a new follower gets first. They have at least recentLevel, so a process
+	// does not format its debug records for nobody.
+	recent, recentLevel = 50, slog.LevelInfo
 )
 
 // ErrFull is returned when a process has 16 followers.
@@ -35,7 +38,8 @@ type Attribute struct{ Key, Value string }
 type Tap struct {
 	mu        sync.Mutex
 	followers map[*Follower]struct{}
-	least     atomic.Int64 // the lowest level that a follower wants
+	latest    []Record     // at most recent, the oldest first
+	least     atomic.Int64 // the lowest level that is wanted
 }
 
 // Follower receives records.
@@ -49,11 +53,12 @@ type Follower struct {
 // New returns a tap without followers.
 func New() *Tap {
 	t := &Tap{followers: map[*Follower]struct{}{}}
-	t.least.Store(math.MaxInt64)
+	t.setLeast()
 	return t
 }
 
-// Follow returns a follower of the records with at least a level. The caller must call Stop.
+// Follow returns a follower of the records with at least a level. The latest ones come first. The caller must call
+// Stop.
 func (t *Tap) Follow(level slog.Level) (*Follower, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -61,6 +66,11 @@ func (t *Tap) Follow(level slog.Level) (*Follower, error) {
 		return nil, ErrFull
 	}
 	f := &Follower{tap: t, level: level, records: make(chan Record, queue)}
+	for _, r := range t.latest {
+		if r.Level >= level {
+			f.records <- r // the queue is longer
+		}
+	}
 	t.followers[f] = struct{}{}
 	t.setLeast()
 	return f, nil
@@ -82,20 +92,26 @@ func (f *Follower) TakeDropped() uint64 { return f.dropped.Swap(0) }
 
 // setLeast computes the lowest level. The lock is held.
 func (t *Tap) setLeast() {
-	least := int64(math.MaxInt64)
+	least := int64(recentLevel)
 	for f := range t.followers {
 		least = min(least, int64(f.level))
 	}
 	t.least.Store(least)
 }
 
-// wants reports whether a follower wants records of a level.
+// wants reports whether a follower wants records of a level, or a later one may.
 func (t *Tap) wants(level slog.Level) bool { return int64(level) >= t.least.Load() }
 
 // give gives a record to the followers.
 func (t *Tap) give(r Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if r.Level >= recentLevel {
+		if len(t.latest) == recent {
+			t.latest = slices.Delete(t.latest, 0, 1)
+		}
+		t.latest = append(t.latest, r)
+	}
 	for f := range t.followers {
 		if r.Level < f.level {
 			continue

@@ -70,6 +70,8 @@ func TestFollowersHaveTheirOwnLevels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	taken(debug) // the latest records
+	taken(warn)
 	say(log)
 	if got, want := taken(debug), "DEBUG fine a=1 g.b=x y g.c=2\nINFO normal a=1 g.b=x y g.h.d=true g.token=redacted g.e=3\nWARN bad a=1 g.b=x y\n"; got != want {
 		t.Errorf("debug:\n%s, want\n%s", got, want)
@@ -92,6 +94,28 @@ func TestFollowersHaveTheirOwnLevels(t *testing.T) {
 	}
 	if out.String() != alone.String() {
 		t.Errorf("the log is\n%s, and without the tap\n%s", out.String(), alone.String())
+	}
+}
+
+// TestLatest: a follower first gets the latest records of its level, from info on, and then the others.
+func TestLatest(t *testing.T) {
+	for level, want := range map[slog.Level]string{slog.LevelDebug: "INFO 3\n", slog.LevelInfo: "INFO 3\n", slog.LevelWarn: "WARN bad\n", slog.LevelError: ""} {
+		tap := New()
+		log := tap.Logger(nil)
+		for i := range recent + 2 {
+			log.Info(fmt.Sprint(i))
+			log.Debug("for nobody")
+		}
+		log.Warn("bad")
+		f, err := tap.Follow(level)
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Error("next")
+		got := taken(f)
+		if !strings.HasPrefix(got, want) || strings.Count(got, "\n") > recent+1 || !strings.HasSuffix(got, "ERROR next\n") {
+			t.Errorf("%v:\n%s, want first %q", level, got, want)
+		}
 	}
 }
 

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
@@ -17,8 +19,9 @@ func monitorCommand() *cobra.Command {
 	req := &nusav1.MonitorMemberRequest{}
 	c := &cobra.Command{
 		Use: "monitor", Short: "Follow the log of a server or an agent", Args: cli.Positional(),
-		Long: `Prints what a server or an agent logs, from now on, until Ctrl-C. The level does not
-depend on the level of the process's own log, so --log-level debug needs no restart.
+		Long: `Prints the latest 50 lines that a server or an agent has logged, from info on, and
+then each further line, until Ctrl-C. The level does not depend on the level of the
+process's own log, so --log-level debug needs no restart.
 
 Without --region and --node it is the log of the server at --addr. --region is the
 log of the master of a region, and --node that of an agent.`,
@@ -32,8 +35,9 @@ log of the master of a region, and --node that of an agent.`,
 					return fmt.Errorf("--node %s: add --region, the region of the node; `nusa node list` shows it", req.GetNode())
 				}
 			}
-			r := &cli.Resumed{Session: c, Missed: "what was logged meanwhile is missing"}
-			return r.Follow(c.Ctx, func(answered func()) error { return followLog(c, req, answered) })
+			r := &cli.Resumed{Session: c, Missed: "older lines than the latest 50 are missing"}
+			log := &follower{Session: c, req: req}
+			return r.Follow(c.Ctx, log.follow)
 		}),
 	}
 	c.Flags().StringVar(&req.Region, "region", "", "the master of this region, or with --node the region of the node")
@@ -43,30 +47,64 @@ log of the master of a region, and --node that of an agent.`,
 	return c
 }
 
-// followLog prints the records of one stream until the stream ends.
-func followLog(c *cli.Session, req *nusav1.MonitorMemberRequest, answered func()) error {
-	client := nusav1.NewMonitorClient(c.Conn)
-	var next func() (*nusav1.LogRecord, error)
-	if req.GetRegion() == "" {
-		stream, err := client.Self(c.Ctx, &nusav1.MonitorRequest{Level: req.GetLevel()})
-		if err != nil {
-			return err
-		}
-		next = stream.Recv
-	} else {
-		stream, err := client.Member(c.Ctx, req)
-		if err != nil {
-			return err
-		}
-		next = stream.Recv
+// latestRecords is how many records come first in a stream at most.
+const latestRecords = 50
+
+// follower prints the log of a server or an agent.
+type follower struct {
+	*cli.Session
+	req *nusav1.MonitorMemberRequest
+	// began: a stream has begun. last is the time of the latest record.
+	began bool
+	last  time.Time
+	// repeats is how many of the next records may have been printed.
+	repeats int
+}
+
+// follow prints the records of one stream until the stream ends. The first ones of a further stream may have been
+// printed.
+func (f *follower) follow(answered func()) error {
+	client := nusav1.NewMonitorClient(f.Conn)
+	var stream grpc.ServerStreamingClient[nusav1.LogRecord]
+	var err error
+	what := "the server at " + f.Addr
+	switch {
+	case f.req.GetRegion() == "":
+		stream, err = client.Self(f.Ctx, &nusav1.MonitorRequest{Level: f.req.GetLevel()})
+	case f.req.GetNode() != "":
+		what = "the agent of node " + f.req.GetNode()
+		stream, err = client.Member(f.Ctx, f.req)
+	default:
+		what = "the master of region " + f.req.GetRegion()
+		stream, err = client.Member(f.Ctx, f.req)
 	}
+	if err == nil {
+		_, err = stream.Header()
+	}
+	if err != nil {
+		return err
+	}
+	if !f.began && f.Output == "table" {
+		f.Warn("the log of %s, from %s on; Ctrl-C ends it", what, f.req.GetLevel())
+	}
+	if f.began {
+		f.repeats = latestRecords
+	}
+	f.began = true
 	for {
-		r, err := next()
+		r, err := stream.Recv()
 		if err != nil {
 			return err
 		}
 		answered()
-		if err := c.PrintLine(r, func(w *term.Screen) { writeRecord(w, r) }); err != nil {
+		if f.repeats > 0 {
+			f.repeats--
+			if !r.GetTime().AsTime().After(f.last) {
+				continue
+			}
+		}
+		f.last = r.GetTime().AsTime()
+		if err := f.PrintLine(r, func(w *term.Screen) { writeRecord(w, r) }); err != nil {
 			return err
 		}
 	}

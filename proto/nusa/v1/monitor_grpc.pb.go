@@ -29,8 +29,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Monitor streams what a server or an agent logs from now on. The level of a stream does not depend on
-// the level of the process's own log. RESOURCE_EXHAUSTED: the process has 16 such streams.
+// Monitor streams what a server or an agent logs: the latest 50 records from info on, then the next ones. The level
+// does not depend on that of the process's own log. RESOURCE_EXHAUSTED: the process has 16 such streams.
 type MonitorClient interface {
 	// Self streams the log of the called server, or of the called agent. Every server of a tier serves this
 	// call itself.
@@ -90,8 +90,8 @@ type Monitor_MemberClient = grpc.ServerStreamingClient[LogRecord]
 // All implementations must embed UnimplementedMonitorServer
 // for forward compatibility.
 //
-// Monitor streams what a server or an agent logs from now on. The level of a stream does not depend on
-// the level of the process's own log. RESOURCE_EXHAUSTED: the process has 16 such streams.
+// Monitor streams what a server or an agent logs: the latest 50 records from info on, then the next ones. The level
+// does not depend on that of the process's own log. RESOURCE_EXHAUSTED: the process has 16 such streams.
 type MonitorServer interface {
 	// Self streams the log of the called server, or of the called agent. Every server of a tier serves this
 	// call itself.

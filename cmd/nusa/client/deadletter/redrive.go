@@ -97,6 +97,7 @@ type edited struct {
 	spec *nusav1.JobSpec
 	// path is the file that an editor has changed.
 	path string
+	id   string
 }
 
 func (e *edited) read(c *cli.Session, name string) error {
@@ -127,7 +128,7 @@ func (e *edited) open(c *cli.Session, id string) error {
 	if err != nil {
 		return err
 	}
-	e.path = filepath.Join(dir, l.GetId()+".yaml")
+	e.path, e.id = filepath.Join(dir, l.GetId()+".yaml"), l.GetId()
 	head := fmt.Sprintf("# %s: %s. Save and leave the editor to run it again; remove everything to give up.\n", instance(l), failure(l.GetFailure()))
 	if err := os.WriteFile(e.path, append([]byte(head), text...), 0o600); err != nil {
 		return err
@@ -154,7 +155,7 @@ func (e *edited) end(c *cli.Session, err error) error {
 	case e.path == "":
 		return nil
 	case err != nil:
-		fmt.Fprintf(c.Cmd.ErrOrStderr(), "the edited job is at %s; submit it with --file\n", e.path)
+		fmt.Fprintf(c.Cmd.ErrOrStderr(), "the edited job is kept; submit it with: %s deadletter redrive %s --file %s\n", c.Program, e.id, e.path)
 		return err
 	}
 	return os.RemoveAll(filepath.Dir(e.path))

@@ -395,6 +395,9 @@ func (f *waiter) finish() error {
 
 // again returns the command that runs an ended job again.
 func (f *waiter) again() string {
+	if f.only {
+		return f.Program + " job run --again FILE"
+	}
 	command := f.Program + " job run --again"
 	if f.ref.GetRegion() != "" {
 		command += " --region " + f.ref.GetRegion()
