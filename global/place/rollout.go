@@ -424,9 +424,10 @@ func (j *Job) orderedStages(regions []*rollingRegion, now, patience time.Duratio
 	return stages, ends
 }
 
-// silent reports whether the rollout does not wait for the region any longer.
+// silent reports whether the rollout does not wait for the region any longer. A region that was declared lost and is
+// back gets the version in its turn, so the others wait for it.
 func (r *rollingRegion) silent(now, patience time.Duration) bool {
-	return r.Lost || !r.Connected && r.disconnectedFor(now) > patience
+	return !r.Connected && (r.Lost || r.disconnectedFor(now) > patience)
 }
 
 // failure says, in one line, why the version failed in the region.
