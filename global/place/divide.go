@@ -407,7 +407,9 @@ func regionShares(j *Job, g *Group) (all []regionShare, fixed int) {
 		if sum == nil || sum.Run != j.Run {
 			continue
 		}
-		// A summary from before the latest offers says nothing about their instances.
+		// A summary from before the latest offers says nothing about their instances. One with instances that an
+		// override holds does not count either: the region keeps their share. It may clear the override while it is
+		// disconnected, and then runs them.
 		if c := sum.Groups[g.Name]; c.Open+c.Ended == owned {
 			all[i].open = min(all[i].open, c.Open)
 		}

@@ -73,8 +73,8 @@ func (p *rollouts) evaluate(k state.JobKey, j *state.Job) (next *nusav1.RolloutR
 		Version: version, Begun: rec != nil, Paused: rec.GetPaused(), Failed: rec.GetFailed() != "", Held: j.DeadlinesHeld(p.st.Sight()),
 	}
 	if o := j.Place().RegionOrder; o != nil && rec != nil && !r.canaries {
-		at := j.RegionsOfRollout(rec)
-		facts.Updating, facts.Waiting, facts.Failing, facts.FailedIn = at.Updating, len(at.Waiting) > 0, at.Failing, at.FailedIn
+		at, failedIn := j.RegionsOfRollout(rec)
+		facts.Updating, facts.Waiting, facts.Failing, facts.FailedIn = at.Updating, len(at.Waiting) > 0, at.Failing, failedIn
 		facts.PauseLeft, _ = j.PauseLeft(rec)
 		facts.Continue = o.Continue
 	}

@@ -3,4 +3,5 @@
 //
 //	progress.go  Rollout: the facts, and the decision
 //	canary.go    Canaries: the indices of a group while it has canaries
+//	regions.go   Divide: the regions of a rollout by how far they are; the pause between two regions
 package progress

@@ -233,7 +233,7 @@ func (s *Service) Trigger(ctx context.Context, req *nusav1.TriggerScheduleReques
 		return nil, api.StatusOf(err)
 	}
 	_, err = b.changed(ctx, e, "trigger", "", func(t *state.Tx, s *plan.State) error {
-		p, why := plan.Now(e.rule, *s, time.Unix(time.Now().Unix(), 0), append(b.runsOf(e, e.active), again(b, e)...))
+		p, why := plan.Now(e.rule, *s, time.Now(), append(b.runsOf(e, e.active), again(b, e)...))
 		if why != "" {
 			return status.Errorf(codes.FailedPrecondition, "job %s begins no run now: %s", e.key, why)
 		}
@@ -296,10 +296,11 @@ func (s *Service) Backfill(ctx context.Context, req *nusav1.BackfillScheduleRequ
 		return nil, invalid("to", "more than %d times from %s to %s: make several backfills", maxBackfill, from.Format(time.RFC3339), to.Format(time.RFC3339))
 	}
 	_, err = b.changed(ctx, e, "backfill", fmt.Sprintf("%d times from %s to %s", n, from.Format(time.RFC3339), to.Format(time.RFC3339)), func(_ *state.Tx, s *plan.State) error {
-		if s.BackfillLeft > 0 {
+		next, ok := plan.Fill(*s, from, to, n)
+		if !ok {
 			return status.Errorf(codes.FailedPrecondition, "a backfill of job %s has %d runs left: wait for its end, or stop and run the job", e.key, s.BackfillLeft)
 		}
-		s.BackfillAt, s.BackfillTo, s.BackfillLeft = from.Add(-time.Second), to, n
+		*s = next
 		return nil
 	})
 	if err != nil {

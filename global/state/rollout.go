@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/progress"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/counts"
 	"github.com/nusa-scheduler/nusa/internal/topo"
@@ -304,72 +305,39 @@ func (j *Job) PauseLeft(rec *nusav1.RolloutRecord) (left time.Duration, after st
 	if o == nil || o.PauseBetween == 0 || rec.GetDone() {
 		return 0, ""
 	}
-	var latest time.Time
+	ended, unpaused := map[string]time.Time{}, time.Time{}
 	for name, end := range rec.GetRegions() {
-		at := end.GetAt().AsTime()
-		if !at.After(rec.GetUnpaused().AsTime()) && rec.GetUnpaused() != nil {
-			continue
-		}
-		if c := at.Compare(latest); after == "" || c > 0 || c == 0 && name < after {
-			latest, after = at, name
-		}
+		ended[name] = end.GetAt().AsTime()
 	}
-	if after == "" {
-		return 0, ""
+	if rec.GetUnpaused() != nil {
+		unpaused = rec.GetUnpaused().AsTime()
 	}
-	return max(0, o.PauseBetween-time.Since(latest)), after
+	return progress.PauseLeft(o.PauseBetween, ended, unpaused, time.Now())
 }
 
-// RolloutRegions are the regions of a rollout, by how far they are. Each list is sorted.
-type RolloutRegions struct {
-	// Updating have the version, and its rollout has not ended there. Waiting have not got it yet.
-	Updating, Waiting []string
-	// Failing says, by region, why the version has failed in regions of Updating for good.
-	Failing map[string]string
-	// FailedIn says where the version has failed. Empty: nowhere.
-	FailedIn string
-}
-
-// RegionsOfRollout returns the regions with instances of groups whose work the rolled-out version
-// changed. The lock is held.
-func (j *Job) RegionsOfRollout(rec *nusav1.RolloutRecord) (out RolloutRegions) {
-	version, has := j.Record.RolledOut(), map[string]bool{}
+// RegionsOfRollout returns the regions with instances of groups whose work the rolled-out version changed, by how
+// far they are, and where the version has failed. Empty: nowhere. The lock is held.
+func (j *Job) RegionsOfRollout(rec *nusav1.RolloutRecord) (out progress.Regions, failedIn string) {
+	version, reach := j.Record.RolledOut(), progress.Reach{}
 	for s := range j.Slots.All() {
-		old := j.Record.obsolete(s.JobVersion, s.Group)
-		if s.Desired != region.DesiredRun || s.Region == "" || !old && j.Record.ChangedSince(s.Group) != version {
-			continue
-		}
-		was, known := has[s.Region]
-		has[s.Region] = !old && (was || !known)
-	}
-	var failed, complete []string
-	for _, name := range slices.Sorted(maps.Keys(has)) {
-		end := rec.GetRegions()[name]
-		switch sum := j.Summaries.Get(name); {
-		case !has[name]:
-			out.Waiting = append(out.Waiting, name)
-		case end != nil && end.GetFailed() != "":
-			failed = append(failed, name+": "+end.GetFailed())
-		case end == nil && sum.GetVersion() >= version && runsAll(sum):
-			complete = append(complete, name)
-		case end == nil:
-			out.Updating = append(out.Updating, name)
-			if n := failedIn(sum); n > 0 && sum.GetVersion() >= version {
-				if out.Failing == nil {
-					out.Failing = map[string]string{}
-				}
-				out.Failing[name] = fmt.Sprintf("%d instances failed", n)
-			}
+		if s.Desired == region.DesiredRun {
+			reach.Add(s.Region, j.Record.obsolete(s.JobVersion, s.Group), j.Record.ChangedSince(s.Group) == version)
 		}
 	}
-	if len(out.Waiting) > 0 { // a plan will find that the rollout has ended there
-		out.Updating = append(out.Updating, complete...)
-		slices.Sort(out.Updating)
+	parts := make([]progress.Part, 0, len(reach))
+	for name, reached := range reach {
+		sum := j.Summaries.Get(name)
+		p := progress.Part{Name: name, Reached: reached, Reported: sum.GetVersion() >= version, Complete: runsAll(sum), Failed: int(failures(sum))}
+		if end := rec.GetRegions()[name]; end != nil {
+			p.Ended, p.FailedBecause = end.GetAt().AsTime(), end.GetFailed()
+		}
+		parts = append(parts, p)
 	}
-	if len(failed) > 0 {
-		out.FailedIn = fmt.Sprintf("in %d of %d regions: %s", len(failed), len(has), topo.ListNames(failed))
+	out = progress.Divide(parts)
+	if len(out.Failed) > 0 {
+		failedIn = fmt.Sprintf("in %d of %d regions: %s", len(out.Failed), len(parts), topo.ListNames(out.Failed))
 	}
-	return out
+	return out, failedIn
 }
 
 // runsAll reports whether every instance in a region runs, by its summary.
@@ -382,8 +350,8 @@ func runsAll(sum *nusav1.JobSummary) bool {
 	return sum != nil
 }
 
-// failedIn returns how many instances have failed for good, by a region's summary.
-func failedIn(sum *nusav1.JobSummary) (n int32) {
+// failures returns how many instances have failed for good, by a region's summary.
+func failures(sum *nusav1.JobSummary) (n int32) {
 	for _, c := range sum.GetGroups() {
 		n += c.GetFailed()
 	}

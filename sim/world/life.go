@@ -340,7 +340,7 @@ func standing(w *world) {
 			continue
 		}
 		for _, wait := range m.plan.Waiting {
-			if wait.Reason == state.ReasonParallel && !busy(w, wait.Key, r) {
+			if wait.Reason == state.ReasonParallel && !busy(w, wait.Key, r) && !w.watch.overrides.keepsShare(wait.Key) {
 				w.watch.fail(parallelKept, "%s: %s waits for its turn, and nothing of it runs", r.name, wait.Key)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -235,6 +236,21 @@ func (v *overrideWatch) heldAt(i instance, o owned) bool {
 	}
 	key := state.GroupKey{Namespace: "default", Job: i.job, Group: i.group}
 	return v.all[overrideKey{o.region, key.JobKey()}].holds(r.raft.st.Snapshot(), key, i.index)
+}
+
+// keepsShare reports whether an override keeps instances of an array stopped in a region that has a share of its
+// `parallel`. The share stays there: nobody asks the region before its operator clears the override.
+func (v *overrideWatch) keepsShare(key state.GroupKey) bool {
+	for _, k := range v.w.etcd.Keys {
+		s, is := k.Value.(region.Slot)
+		if !is || s.Job != key.Job || s.Group != key.Group || s.Parallel == 0 || s.Desired != region.DesiredRun {
+			continue
+		}
+		if most, bounded := v.all[overrideKey{s.Region, key.JobKey()}].bound(key.Group); bounded && most == 0 && !key.Local {
+			return true
+		}
+	}
+	return false
 }
 
 // restored takes over the overrides of a region's log that was restored from an old copy.

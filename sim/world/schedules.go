@@ -135,7 +135,7 @@ func (t children) beginRun(of string, next *scheduleRecord, run string) store.Wr
 	return t.begin(run, kid{of: of, schedule: rule, at: s.Time, trigger: s.Trigger, backfill: next.backfills, neverOverlaps: rule.Overlap != plan.Allow && rule.Overlap != plan.Terminate})
 }
 
-// trigger begins a run now, as an operator asks. It is a copy of Trigger in global/schedules.
+// trigger begins a run now, as an operator asks. It stores what plan.Now decides.
 func (t children) trigger(name string) {
 	var ws []store.Write
 	run := ""
@@ -152,8 +152,11 @@ func (t children) trigger(name string) {
 		var why string
 		next.did, why = plan.Now(*old.rule, old.state, now, runs)
 		ended := t.keepActive(next, runs)
-		run = plan.Name(name, now, plan.Manual, func(n string) bool { return t.jobs[n] != nil })
-		if why != "" || t.jobs[run] != nil {
+		if why != "" {
+			return nil
+		}
+		run = plan.Name(name, next.did.Start.Time, plan.Manual, func(n string) bool { return t.jobs[n] != nil })
+		if t.jobs[run] != nil {
 			return nil
 		}
 		next.state = plan.Count(*old.rule, next.did.State, runs).State
@@ -175,7 +178,7 @@ func (t children) trigger(name string) {
 func (t children) backfill(name string, n int) {
 	t.commit(func() []store.Write {
 		old := t.schedules[name]
-		if old == nil || old.state.Paused || old.state.BackfillLeft > 0 {
+		if old == nil || old.state.Paused {
 			return nil
 		}
 		now := time.Unix(t.g.h.Wall()/1e9, 0)
@@ -183,9 +186,13 @@ func (t children) backfill(name string, n int) {
 		next.runs = old.runs
 		first, _ := old.rule.Next(now)
 		second, _ := old.rule.Next(first)
-		next.state.BackfillAt, next.state.BackfillTo = now.Add(-time.Duration(n)*second.Sub(first)), now
-		n = plan.Between(*old.rule, next.state.BackfillAt.Add(time.Second), now, 100)
-		next.state.BackfillLeft, next.asked, next.backfills = n, n, old.backfills+1
+		from, ok := now.Add(-time.Duration(n)*second.Sub(first)), false
+		n = plan.Between(*old.rule, from, now, 100)
+		next.state, ok = plan.Fill(old.state, from, now, n)
+		if !ok {
+			return nil
+		}
+		next.asked, next.backfills = n, old.backfills+1
 		return []store.Write{{Key: schedulePrefix + name, Value: next}}
 	}, nil)
 }

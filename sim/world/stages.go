@@ -1,8 +1,8 @@
 package world
 
 import (
-	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/place"
@@ -75,52 +75,31 @@ func (t rollouts) pauses() (n int) {
 	return n
 }
 
-// stageOf returns how far a rollout is that goes from region to region, or nil. It is a copy of Job.RegionsOfRollout in
-// global/state.
+// stageOf returns how far a rollout is that goes from region to region, or nil. As Job.RegionsOfRollout in
+// global/state, it only collects what package progress decides about.
 func (t rollouts) stageOf(j *jobRecord, rec *rollout.Record) *rollout.Stage {
 	if j.order == nil || rec == nil {
 		return nil
 	}
-	out, has := &rollout.Stage{Continue: j.order.Continue}, map[string]bool{}
-	out.PauseLeft, _ = rec.PauseLeft(j.order.PauseBetween, t.wall())
+	reach := progress.Reach{}
 	for _, s := range t.slotsOf(j.name) {
-		g := j.group(s.Group)
-		if g == nil || s.Desired != region.DesiredRun {
-			continue
-		}
-		old := s.JobVersion < g.life.since
-		if !old && g.life.since != j.rolledOut() {
-			continue
-		}
-		was, known := has[s.Region]
-		has[s.Region] = !old && (was || !known)
-	}
-	var complete []string
-	for _, name := range slices.Sorted(maps.Keys(has)) {
-		end, ended := rec.Regions[name]
-		part, _ := partOf(children(t), name, j.name)
-		all, failed := t.regions[name].report != nil, 0
-		for _, n := range part.Groups {
-			all, failed = all && n.Pending+n.Busy+n.Failed == 0, failed+n.Failed
-		}
-		switch {
-		case !has[name]:
-			out.Waiting = true
-		case ended && end.Failed != "":
-			out.FailedIn += name + ": " + end.Failed
-		case !ended && part.Version >= rec.Version && all:
-			complete = append(complete, name)
-		case !ended:
-			out.Updating = append(out.Updating, name)
-			if failed > 0 && part.Version >= rec.Version {
-				out.Failing = map[string]string{name: "instances failed"}
-			}
+		if g := j.group(s.Group); g != nil && s.Desired == region.DesiredRun {
+			reach.Add(s.Region, s.JobVersion < g.life.since, g.life.since == j.rolledOut())
 		}
 	}
-	if out.Waiting { // a plan will find that the rollout has ended there
-		out.Updating = append(out.Updating, complete...)
-		slices.Sort(out.Updating)
+	var parts []progress.Part
+	for name, reached := range reach {
+		sum, _ := partOf(children(t), name, j.name)
+		p := progress.Part{Name: name, Reached: reached, Reported: sum.Version >= rec.Version, Complete: t.regions[name].report != nil,
+			Ended: rec.Regions[name].At, FailedBecause: rec.Regions[name].Failed}
+		for _, n := range sum.Groups {
+			p.Complete, p.Failed = p.Complete && n.Pending+n.Busy+n.Failed == 0, p.Failed+n.Failed
+		}
+		parts = append(parts, p)
 	}
+	at := progress.Divide(parts)
+	out := &rollout.Stage{Updating: at.Updating, Waiting: len(at.Waiting) > 0, Failing: at.Failing, FailedIn: strings.Join(at.Failed, "; "), Continue: j.order.Continue}
+	out.PauseLeft, _ = rec.PauseLeft(j.order.PauseBetween, t.wall())
 	return out
 }
 
@@ -241,10 +220,18 @@ func turnOf(o *place.RegionOrder, name string) int {
 	return len(o.First)
 }
 
-// changes reports whether a connected region has instances of a job.
+// changes reports whether a connected region has instances of a job, by what is stored.
 func (v *turnWatch) changes(t *globalTerm, j *jobRecord, name string) bool {
 	r := t.regions[name]
-	return r != nil && r.life.Connected() && slices.ContainsFunc(t.slotsOf(j.name), func(s region.Slot) bool { return s.Region == name && !s.Vacant && s.Desired == region.DesiredRun })
+	if r == nil || !r.life.Connected() {
+		return false
+	}
+	for _, k := range v.w.etcd.Keys {
+		if s, is := k.Value.(region.Slot); is && s.Job == j.name && s.Region == name && !s.Vacant && s.Desired == region.DesiredRun {
+			return true
+		}
+	}
+	return false
 }
 
 // waits reports whether a connected region has only instances of an earlier version, and nothing else to do about them.

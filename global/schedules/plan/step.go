@@ -328,9 +328,10 @@ func (p *Plan) backfill(r *Rule, busy []Run) {
 	p.Start, p.Again = &Start{Time: t, Trigger: Backfill}, true
 }
 
-// Now decides about a run that a caller asks for. why is not empty if the overlap rule allows none.
+// Now decides about a run that a caller asks for. Its time is a whole second. why is not empty if the overlap rule
+// allows none.
 func Now(r Rule, s State, now time.Time, runs []Run) (p Plan, why string) {
-	p = Plan{State: s, Start: &Start{Time: now, Trigger: Manual}, Again: true}
+	p = Plan{State: s, Start: &Start{Time: now.Truncate(time.Second), Trigger: Manual}, Again: true}
 	busy := activeRuns(runs)
 	switch {
 	case len(busy) >= mostActive:
@@ -343,6 +344,16 @@ func Now(r Rule, s State, now time.Time, runs []Run) (p Plan, why string) {
 		return p, fmt.Sprintf("run %s has not ended, and overlap is %s", busy[0].Name, r.Overlap)
 	}
 	return p, ""
+}
+
+// Fill returns the state with a backfill of n times: those from a time on and before another one. It returns false
+// if a backfill has runs left.
+func Fill(s State, from, to time.Time, n int) (next State, ok bool) {
+	if s.BackfillLeft > 0 {
+		return s, false
+	}
+	s.BackfillAt, s.BackfillTo, s.BackfillLeft = from.Add(-time.Second), to, n
+	return s, true
 }
 
 // Between counts the times from a time on and before another one, at most `most` + 1.

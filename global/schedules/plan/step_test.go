@@ -154,7 +154,11 @@ func TestCatchUpPauseBackfillAndTrigger(t *testing.T) {
 	if n := Between(r, begin, begin.AddDate(1, 0, 0), 100); n != 101 {
 		t.Errorf("%d times", n)
 	}
-	p.State = State{Decided: begin, BackfillAt: begin.Add(-4*time.Hour - time.Second), BackfillTo: begin.Add(-2 * time.Hour), BackfillLeft: 2}
+	filling, ok := Fill(State{Decided: begin}, begin.Add(-4*time.Hour), begin.Add(-2*time.Hour), 2)
+	if _, again := Fill(filling, begin.Add(-4*time.Hour), begin.Add(-2*time.Hour), 2); !ok || again {
+		t.Errorf("a backfill: %v, a second one: %v", ok, again)
+	}
+	p.State = filling
 	for _, want := range []string{"start j.20261128-060000-b", "start j.20261128-070000-b", "nothing"} {
 		p = Step(r, p.State, begin, nil)
 		if p.String() != want {
@@ -163,8 +167,8 @@ func TestCatchUpPauseBackfillAndTrigger(t *testing.T) {
 	}
 	for rule, want := range map[Overlap]string{Skip: "run a has not ended, and overlap is skip", Terminate: "", Allow: ""} {
 		r.Overlap = rule
-		if _, why := Now(r, State{}, begin, []Run{{Name: "a"}}); why != want {
-			t.Errorf("trigger with %s: %q, want %q", rule, why, want)
+		if p, why := Now(r, State{}, begin.Add(time.Millisecond), []Run{{Name: "a"}}); why != want || !p.Start.Time.Equal(begin) {
+			t.Errorf("trigger with %s: %q, want %q; begins %s", rule, why, want, p.Start.Time)
 		}
 	}
 }

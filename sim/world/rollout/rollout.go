@@ -48,15 +48,11 @@ func (r *Record) PauseLeft(pause time.Duration, now time.Time) (left time.Durati
 	if r == nil || r.Done || pause == 0 {
 		return 0, ""
 	}
-	for _, name := range slices.Sorted(maps.Keys(r.Regions)) {
-		if after == "" || r.Regions[name].At.After(r.Regions[after].At) {
-			after = name
-		}
+	ended := map[string]time.Time{}
+	for name, end := range r.Regions {
+		ended[name] = end.At
 	}
-	if after == "" {
-		return 0, ""
-	}
-	return max(0, pause-now.Sub(r.Regions[after].At)), after
+	return progress.PauseLeft(pause, ended, time.Time{}, now)
 }
 
 // Stage is how far a rollout is that goes from region to region.
