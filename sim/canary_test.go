@@ -28,6 +28,21 @@ func (r *rolled) canaryOf(most time.Duration, version int64, what string, ok fun
 	return out
 }
 
+// watchShows fails unless a watch of the job shows a rollout like this.
+func (r *rolled) watchShows(most time.Duration, what string, ok func(*nusav1.Rollout) bool) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), most)
+	defer cancel()
+	stream, err := nusav1.NewJobsClient(r.conn).Watch(ctx, &nusav1.GetJobRequest{Job: r.ref})
+	for err == nil {
+		var j *nusav1.Job
+		if j, err = stream.Recv(); ok(j.GetStatus().GetRollout()) {
+			return
+		}
+	}
+	r.t.Fatalf("%s: the watch ended with %v", what, err)
+}
+
 func awaitsPromotion(r *nusav1.Rollout) bool { return r.GetAwaitsPromotion() }
 
 // counts checks how many instances run, and how many of them run an earlier version.
@@ -82,7 +97,7 @@ func TestCanaryIsPromoted(t *testing.T) {
 		mustSubmit(t, r.conn, plainService("2", withCanary), false)
 		_, err := r.rollouts().Promote(t.Context(), control)
 		r.refused("a canary that is not healthy", err, codes.FailedPrecondition, "0 of 1 canaries of all are healthy")
-		r.canaryOf(time.Minute, 2, "it waits", awaitsPromotion)
+		r.watchShows(time.Minute, "it waits", awaitsPromotion)
 		if out := mustSubmit(t, r.conn, plainService("2", withCanary), false); out.GetChanged() {
 			t.Errorf("the same file again: %v", out)
 		}

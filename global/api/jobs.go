@@ -245,7 +245,7 @@ func (j *jobsAPI) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingSe
 			}
 			return nil, 0, nil // the job was purged
 		}
-		again := places.addTo(term, k, now)
+		again := soonest(places.addTo(term, k, now), canariesDue(now))
 		if latest == record && proto.Equal(now, sent) {
 			return changed, again, nil
 		}
@@ -257,6 +257,27 @@ func (j *jobsAPI) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingSe
 		now.Spec = nil
 		return changed, again, err
 	})
+}
+
+// canariesPause is the time between two looks of a watch at a rollout whose canaries are not healthy for min_healthy yet:
+// that they are changes no record.
+const canariesPause = time.Second
+
+// canariesDue returns when the canaries of a job are looked at again, or 0 if the job has none that are awaited.
+func canariesDue(j *nusav1.Job) time.Duration {
+	r := j.GetStatus().GetRollout()
+	if r.GetState() != nusav1.RolloutState_ROLLOUT_STATE_CANARY || r.GetAwaitsPromotion() || r.GetHealthyCanaries() < r.GetCanaries() {
+		return 0
+	}
+	return canariesPause
+}
+
+// soonest returns the shorter one of two times, where 0 stands for never.
+func soonest(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }
 
 // placesPause is the shortest time between two looks of a watch at the queue.
