@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -84,6 +85,25 @@ func TestConfigOfPlugins(t *testing.T) {
 	}
 	if _, err := s.jobs().Get(t.Context(), &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "bad"}}); status.Code(err) != codes.NotFound {
 		t.Errorf("the refused job: %v", err)
+	}
+
+	// The same holds for the steps of a workflow, also inline.
+	steps := func(groups map[string]*nusav1.Group) map[string]*nusav1.Step {
+		return map[string]*nusav1.Step{"fetch": {Groups: groups}, "all": {Inline: &nusav1.Workflow{Steps: map[string]*nusav1.Step{"train": {Groups: groups}}}}}
+	}
+	flow := func(name string, config map[string]any) error {
+		groups := spec(name, config).GetGroups()
+		groups["web"].Count = proto.Int32(1)
+		_, err := submit(&nusav1.JobSpec{Name: name, Type: nusav1.JobType_JOB_TYPE_WORKFLOW, Workflow: &nusav1.Workflow{Steps: steps(groups)}})
+		return err
+	}
+	err = flow("flow", map[string]any{"imgae": "x"})
+	const inSteps = `workflow.steps.fetch.groups.web.tasks.server.config.imgae: unknown field, did you mean "image"? (driver vm in region alpha) (and 1 more)`
+	if got := status.Convert(err).Message(); got != inSteps {
+		t.Errorf("a workflow is refused with %q, want %q", got, inSteps)
+	}
+	if err := flow("flow", map[string]any{"image": "x"}); err != nil {
+		t.Errorf("a workflow is refused: %v", err)
 	}
 
 	// Beta has another version of the plugin, which accepts what alpha refuses.

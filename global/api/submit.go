@@ -272,7 +272,7 @@ func (t *Term) hasRegions(names []string) bool {
 // parseSpec checks a spec. It returns the value for the cache, and the size of the encoded spec.
 func (t *Term) parseSpec(spec *nusav1.JobSpec) (checkedSpec, int, error) {
 	var formsAt *atomic.Uint64
-	if len(forms.Tasks(spec)) > 0 {
+	if forms.Any(spec) {
 		formsAt = &atomic.Uint64{}
 		formsAt.Store(t.formsVersion())
 	}

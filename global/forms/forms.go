@@ -2,8 +2,10 @@ package forms
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 
@@ -23,6 +25,8 @@ const (
 
 // Task is a task whose driver is not built in.
 type Task struct {
+	// In is the path of the job that has it, for example "workflow.steps.fetch.", or "".
+	In                  string
 	Group, Name, Driver string
 	Config              map[string]any
 }
@@ -33,6 +37,42 @@ func Tasks(spec *nusav1.JobSpec) (out []Task) {
 		out = append(out, OfGroup(spec.GetGroups()[group], group)...)
 	}
 	return out
+}
+
+// All yields the tasks whose drivers are not built in, of a job or of the steps of a workflow and its inline ones, each
+// with its job. The job of a step has only groups and regions.
+func All(spec *nusav1.JobSpec) iter.Seq2[*nusav1.JobSpec, Task] {
+	return func(yield func(*nusav1.JobSpec, Task) bool) {
+		of := func(in *nusav1.JobSpec, path string) bool {
+			for _, t := range Tasks(in) {
+				t.In = path
+				if !yield(in, t) {
+					return false
+				}
+			}
+			return true
+		}
+		if !of(spec, "") {
+			return
+		}
+		for at, w := range job.Inside(spec) {
+			steps := w.GetWorkflow().GetSteps()
+			for _, name := range slices.Sorted(maps.Keys(steps)) {
+				s := steps[name]
+				if len(s.GetGroups()) > 0 && !of(&nusav1.JobSpec{Groups: s.GetGroups(), Regions: cmp.Or(s.GetRegions(), w.GetRegions())}, "workflow.steps."+at+name+".") {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Any reports whether a job, or a step of a workflow, has a task whose driver is not built in.
+func Any(spec *nusav1.JobSpec) bool {
+	for range All(spec) {
+		return true
+	}
+	return false
 }
 
 // OfGroup is Tasks for one group of a job.
@@ -47,7 +87,7 @@ func OfGroup(g *nusav1.Group, name string) (out []Task) {
 }
 
 // Path returns the path of the task's config in the job.
-func (t *Task) Path() string { return "groups." + t.Group + ".tasks." + t.Name + ".config" }
+func (t *Task) Path() string { return t.In + "groups." + t.Group + ".tasks." + t.Name + ".config" }
 
 // Book holds the forms of all regions. The zero value is empty. It is not safe for concurrent use.
 type Book struct {

@@ -99,3 +99,26 @@ func TestTasks(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestAll: the tasks of steps have the paths and the regions of their steps.
+func TestAll(t *testing.T) {
+	groups := func(driver string) map[string]*nusav1.Group {
+		return map[string]*nusav1.Group{"g": {Tasks: map[string]*nusav1.Task{"t": {Driver: driver}}}}
+	}
+	allow := func(name string) *nusav1.RegionsSpec {
+		return &nusav1.RegionsSpec{Allow: []*nusav1.RegionSelector{{Name: name}}}
+	}
+	spec := &nusav1.JobSpec{Regions: allow("oslo"), Workflow: &nusav1.Workflow{Steps: map[string]*nusav1.Step{
+		"a": {Groups: groups("vm"), Regions: allow("rome")},
+		"b": {Groups: groups("process")},
+		"c": {Inline: &nusav1.Workflow{Steps: map[string]*nusav1.Step{"d": {Groups: groups("vm")}}}},
+	}}}
+	got := ""
+	for in, task := range All(spec) {
+		got += task.Path() + " in " + in.GetRegions().GetAllow()[0].GetName() + "\n"
+	}
+	const want = "workflow.steps.a.groups.g.tasks.t.config in rome\nworkflow.steps.c.inline.steps.d.groups.g.tasks.t.config in oslo\n"
+	if got != want || !Any(spec) || Any(&nusav1.JobSpec{Groups: groups("docker")}) || !Any(&nusav1.JobSpec{Groups: groups("vm")}) {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}

@@ -226,52 +226,55 @@ func missingDrivers(st *State, s *Spec) (out []string) {
 }
 
 // WrongConfigs returns the problems of configs of plugins that every region refuses which the job allows and
-// which has the plugin. Regions that do not say what their plugins accept may accept it. The lock is held.
+// which has the plugin, also in the steps of a workflow. Regions that do not say what their plugins accept may accept
+// it. The lock is held.
 func WrongConfigs(st *State, spec *nusav1.JobSpec) (out job.Errors) {
-	for _, task := range forms.Tasks(spec) {
-		var refusing []string
-		var first job.Errors
-		accepts := slices.ContainsFunc(st.RegionNames(), func(name string) bool {
-			r := st.Regions[name]
-			switch {
-			case !allows(spec, task.Group, r) || r.Record.GetLost() != nil || r.Record.GetClusterId() == "":
-				return false
-			case !st.Forms.Known(name):
-				return r.Report == nil || slices.Contains(r.Report.GetDrivers(), task.Driver)
-			case !st.Forms.Has(name, task.Driver):
-				return false
-			}
-			problems := st.Forms.Refuses(name, &task)
-			if len(problems) > 0 {
-				refusing = append(refusing, name)
-			}
-			if first == nil {
-				first = problems
-			}
-			return len(problems) == 0
-		})
-		if accepts || len(refusing) == 0 {
-			continue
-		}
-		where := fmt.Sprintf(" (driver %s in region %s)", task.Driver, refusing[0])
-		if more := len(refusing) - 1; more > 0 {
-			where = fmt.Sprintf(" (driver %s in region %s and %d more)", task.Driver, refusing[0], more)
-		}
-		for _, p := range first {
-			p.Message += where
-			out = append(out, p)
+	for in, task := range forms.All(spec) {
+		out = append(out, wrongConfig(st, in, &task)...)
+		if len(out) >= maxConfigProblems {
+			return out[:maxConfigProblems]
 		}
 	}
-	return out[:min(len(out), maxConfigProblems)]
+	return out
+}
+
+func wrongConfig(st *State, spec *nusav1.JobSpec, task *forms.Task) (first job.Errors) {
+	var refusing []string
+	regions := regionsToPlace(job.RegionsOf(spec, task.Group))
+	accepts := slices.ContainsFunc(st.RegionNames(), func(name string) bool {
+		r := st.Regions[name]
+		switch {
+		case r.Record.GetLost() != nil || r.Record.GetClusterId() == "" || st.Forms.Known(name) && !st.Forms.Has(name, task.Driver):
+			return false
+		case !regions.Allows(r.labelled()):
+			return false
+		case !st.Forms.Known(name):
+			return r.Report == nil || slices.Contains(r.Report.GetDrivers(), task.Driver)
+		}
+		problems := st.Forms.Refuses(name, task)
+		if len(problems) > 0 {
+			refusing = append(refusing, name)
+		}
+		if first == nil {
+			first = problems
+		}
+		return len(problems) == 0
+	})
+	if accepts || len(refusing) == 0 {
+		return nil
+	}
+	where := fmt.Sprintf(" (driver %s in region %s)", task.Driver, refusing[0])
+	if more := len(refusing) - 1; more > 0 {
+		where = fmt.Sprintf(" (driver %s in region %s and %d more)", task.Driver, refusing[0], more)
+	}
+	for i := range first {
+		first[i].Message += where
+	}
+	return first
 }
 
 // maxConfigProblems bounds the problems of configs in one error.
 const maxConfigProblems = 20
-
-// allows reports whether `regions.allow` of a group matches a region.
-func allows(spec *nusav1.JobSpec, group string, r *Region) bool {
-	return regionsToPlace(job.RegionsOf(spec, group)).Allows(r.labelled())
-}
 
 // labelled returns the region with what selectors look at.
 func (r *Region) labelled() *place.Region {
