@@ -61,12 +61,22 @@ func TestConfigOfPlugins(t *testing.T) {
 	if err != nil || strings.Join(got.GetWarnings(), "\n") != missing {
 		t.Errorf("no region has the plugin: %v, %v", got, err)
 	}
+	alpha.mu.Lock()
+	alpha.moreDrivers = true
+	rep := alpha.report()
+	alpha.moreDrivers = false
+	alpha.mu.Unlock()
+	alpha.send(rep)
+	s.eventually("a region that does not list all its drivers may have the plugin", func() bool {
+		got, err := submit(spec("more", map[string]any{"imgae": "x"}))
+		return err == nil && len(got.GetWarnings()) == 0
+	})
 	if alpha.welcome.Forms == nil || alpha.welcome.GetForms() != 0 {
 		t.Errorf("the welcome: %v", alpha.welcome)
 	}
 	alpha.mu.Lock()
 	alpha.drivers, alpha.fits = []string{"process", "vm"}, 100
-	rep := alpha.report()
+	rep = alpha.report()
 	alpha.mu.Unlock()
 	alpha.send(formsOf("image"))
 	alpha.send(rep)

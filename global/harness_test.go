@@ -238,8 +238,9 @@ type fakeRegion struct {
 	script func(*nusav1.Slot) []*nusav1.SlotAnswer
 	// fits is how often each subscribed ask fits; < 0: no report is sent.
 	fits int32
-	// drivers are those that the region reports. None: it does not say.
-	drivers []string
+	// drivers are those that the region reports. None: it does not say. moreDrivers: there are more.
+	drivers     []string
+	moreDrivers bool
 	// trail is the audit trail of the region. nil: it has none.
 	trail *regionTrail
 	// overview serves the nodes of the region.
@@ -434,7 +435,7 @@ func answerTo(s *nusav1.Slot, state nusav1.SlotState) *nusav1.SlotAnswer {
 func (r *fakeRegion) report() *nusav1.RegionMessage {
 	r.sequence++
 	rep := &nusav1.RegionReport{
-		Sequence: r.sequence, NodesReady: 3, SlotsRevision: 1 << 40, Drivers: r.drivers,
+		Sequence: r.sequence, NodesReady: 3, SlotsRevision: 1 << 40, Drivers: r.drivers, DriversTruncated: r.moreDrivers,
 		Capacity: &nusav1.Resources{CpuMilli: 12000, MemoryBytes: 1 << 34}, Free: &nusav1.Resources{CpuMilli: 10000, MemoryBytes: 1 << 33},
 		Shape: &nusav1.RegionShape{Bins: []*nusav1.ShapeBin{{Nodes: 1, Free: &nusav1.Resources{CpuMilli: 100 * int64(r.fits), MemoryBytes: 1 << 40, DiskBytes: 1 << 40}, Pool: "default"}}},
 	}

@@ -98,6 +98,9 @@ type Book struct {
 type region struct {
 	hash    uint64
 	drivers map[string]*driver
+	// cut: the region has more drivers, about which nothing is known. Regions of an earlier version of Nusa do not
+	// say it, so a full list counts as cut.
+	cut bool
 }
 
 // driver says what the nodes of a region accept: any config, or those of one of the forms.
@@ -128,7 +131,7 @@ func (b *Book) Set(name string, m *nusav1.DriverForms) (changed bool) {
 	if old := b.regions[name]; old != nil && old.hash == hash {
 		return false
 	}
-	next, size := &region{hash: hash, drivers: map[string]*driver{}}, 0
+	next, size := &region{hash: hash, drivers: map[string]*driver{}, cut: m.GetTruncated() || len(m.GetDrivers()) >= MaxDrivers}, 0
 	for _, d := range m.GetDrivers()[:min(len(m.GetDrivers()), MaxDrivers)] {
 		to := &driver{any: d.GetAny() || len(d.GetForms()) > MaxForms || len(d.GetForms()) == 0}
 		if size += proto.Size(d); size > MaxBytes {
@@ -196,10 +199,10 @@ func (b *Book) Hash(name string) uint64 {
 // Known reports whether a region has sent its forms.
 func (b *Book) Known(name string) bool { return b.regions[name] != nil }
 
-// Has reports whether a ready node of a region has a driver, according to the region's forms.
-func (b *Book) Has(name, driver string) bool {
+// May reports whether a ready node of a region may have a driver, according to the region's forms.
+func (b *Book) May(name, driver string) bool {
 	r := b.regions[name]
-	return r != nil && r.drivers[driver] != nil
+	return r != nil && (r.drivers[driver] != nil || r.cut)
 }
 
 // Refuses returns the problems of a task's config if each node of the region that has the driver refuses it.

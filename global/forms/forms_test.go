@@ -60,7 +60,7 @@ func TestRefuses(t *testing.T) {
 		if got := problems.Error(); len(problems) == 0 && c.want != "" || len(problems) > 0 && got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
-		if len(b.Refuses("rome", &task)) > 0 || b.Known("rome") || b.Has("rome", "vm") {
+		if len(b.Refuses("rome", &task)) > 0 || b.Known("rome") || b.May("rome", "vm") {
 			t.Errorf("%s: a region that has sent nothing", name)
 		}
 	}
@@ -120,5 +120,29 @@ func TestAll(t *testing.T) {
 	const want = "workflow.steps.a.groups.g.tasks.t.config in rome\nworkflow.steps.c.inline.steps.d.groups.g.tasks.t.config in oslo\n"
 	if got != want || !Any(spec) || Any(&nusav1.JobSpec{Groups: groups("docker")}) || !Any(&nusav1.JobSpec{Groups: groups("vm")}) {
 		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+// TestManyDrivers: a region with more drivers than its list has may have each driver, and accept any config for it.
+func TestManyDrivers(t *testing.T) {
+	for name, c := range map[string]struct {
+		drivers   int
+		truncated bool
+		may       bool
+	}{"all": {MaxDrivers - 1, false, false}, "cut": {MaxDrivers - 1, true, true}, "full": {MaxDrivers, false, true}, "too many": {MaxDrivers + 1, false, true}} {
+		var b Book
+		m := &nusav1.DriverForms{Truncated: c.truncated}
+		for i := range c.drivers {
+			m.Drivers = append(m.Drivers, driverOf(fmt.Sprintf("d%02d", i), formWith("x")))
+		}
+		b.Set("oslo", m)
+		task := Task{Group: "web", Name: "main", Driver: "vm", Config: map[string]any{"image": "x"}}
+		if b.May("oslo", "vm") != c.may || !b.May("oslo", "d00") || len(b.Refuses("oslo", &task)) > 0 {
+			t.Errorf("%s: may have another driver: %v", name, b.May("oslo", "vm"))
+		}
+		task.Driver = "d00"
+		if len(b.Refuses("oslo", &task)) == 0 {
+			t.Errorf("%s: a listed driver accepts everything", name)
+		}
 	}
 }

@@ -204,7 +204,7 @@ func missingDrivers(st *State, s *Spec) (out []string) {
 				}
 				regions++
 				have := r.Report.GetDrivers()
-				if len(have) == 0 || slices.Contains(have, d) {
+				if len(have) == 0 || r.Report.GetDriversTruncated() || slices.Contains(have, d) {
 					return true
 				}
 				offered = append(offered, have...)
@@ -244,12 +244,12 @@ func wrongConfig(st *State, spec *nusav1.JobSpec, task *forms.Task) (first job.E
 	accepts := slices.ContainsFunc(st.RegionNames(), func(name string) bool {
 		r := st.Regions[name]
 		switch {
-		case r.Record.GetLost() != nil || r.Record.GetClusterId() == "" || st.Forms.Known(name) && !st.Forms.Has(name, task.Driver):
+		case r.Record.GetLost() != nil || r.Record.GetClusterId() == "" || st.Forms.Known(name) && !st.Forms.May(name, task.Driver):
 			return false
 		case !regions.Allows(r.labelled()):
 			return false
 		case !st.Forms.Known(name):
-			return r.Report == nil || slices.Contains(r.Report.GetDrivers(), task.Driver)
+			return r.Report == nil || r.Report.GetDriversTruncated() || slices.Contains(r.Report.GetDrivers(), task.Driver)
 		}
 		problems := st.Forms.Refuses(name, task)
 		if len(problems) > 0 {
@@ -450,7 +450,9 @@ func reportToPlace(name string, rep *nusav1.RegionReport) *place.Region {
 	}
 	out.Free, out.Capacity = resourcesToPlace(rep.GetFree()), resourcesToPlace(rep.GetCapacity())
 	out.CPUUtilisation, out.MemoryUtilisation = rep.GetUtilisation().GetCpu(), rep.GetUtilisation().GetMemory()
-	out.Drivers = rep.GetDrivers()
+	if !rep.GetDriversTruncated() {
+		out.Drivers = rep.GetDrivers()
+	}
 	out.NodesReady, out.QueueLength = int(rep.GetNodesReady()), int(rep.GetQueueLength())
 	return out
 }

@@ -282,7 +282,7 @@ func (s *Server) setReport(c *session, rep *nusav1.RegionReport) {
 		shape.Bins = shape.Bins[:min(len(shape.Bins), maxBins)]
 	}
 	if len(rep.GetDrivers()) > maxDrivers {
-		rep.Drivers = nil
+		rep.Drivers, rep.DriversTruncated = rep.GetDrivers()[:maxDrivers], true
 	}
 	if size := proto.Size(rep); size > maxReport {
 		s.Log.Warn("a report is ignored because it is too large", "region", c.region, "bytes", size, "max", maxReport)

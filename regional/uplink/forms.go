@@ -117,7 +117,9 @@ func formsToProto(found map[string]map[string]bool) *nusav1.DriverForms {
 		out.Drivers = append(out.Drivers, d)
 	}
 	slices.SortFunc(out.Drivers, func(a, b *nusav1.DriverForm) int { return strings.Compare(a.GetDriver(), b.GetDriver()) })
-	out.Drivers = out.Drivers[:min(len(out.Drivers), maxFormDrivers)]
+	if len(out.Drivers) > maxFormDrivers {
+		out.Drivers, out.Truncated = out.Drivers[:maxFormDrivers], true
+	}
 	for _, d := range out.Drivers {
 		slices.SortFunc(d.Forms, func(a, b *nusav1.ConfigSchema) int {
 			return cmp.Compare(string(encodedForm(a)), string(encodedForm(b)))

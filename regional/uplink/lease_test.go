@@ -3,11 +3,13 @@ package uplink
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
@@ -145,5 +147,29 @@ func TestSessionEndsWhenTheLevelRises(t *testing.T) {
 	ss.level = u.hello().GetFeatureLevel()
 	if _, err := ss.checkLevel(time.Time{}); err != nil {
 		t.Errorf("in the next session: %v", err)
+	}
+}
+
+// TestManyDrivers: a region with more drivers than its messages list says that the lists are cut.
+func TestManyDrivers(t *testing.T) {
+	for n, want := range map[int]struct {
+		listed int
+		cut    bool
+	}{maxDrivers: {maxDrivers, false}, maxDrivers + 1: {maxDrivers, true}} {
+		fsm, node := raftlog.NewFSM(), state.Node{ID: "n1", Name: "n1"}
+		inv := &nusav1.NodeInventory{}
+		for i := range n {
+			name := fmt.Sprintf("vm%02d", i)
+			node.Drivers = append(node.Drivers, state.Driver{Name: name, Healthy: true})
+			inv.Drivers = append(inv.Drivers, &nusav1.DriverInfo{Name: name, Healthy: true})
+		}
+		node.Inventory, _ = proto.Marshal(inv)
+		committed(t, fsm, state.Command{UpsertNode: &state.UpsertNode{Node: node}})
+		if names, cut := healthyDrivers(fsm.View()); len(names) != want.listed || cut != want.cut {
+			t.Errorf("%d drivers: the report lists %d, cut %v", n, len(names), cut)
+		}
+		if forms := (&formReader{}).read(fsm.View()); len(forms.GetDrivers()) != want.listed || forms.GetTruncated() != want.cut {
+			t.Errorf("%d drivers: the forms list %d, cut %v", n, len(forms.GetDrivers()), forms.GetTruncated())
+		}
 	}
 }

@@ -67,6 +67,7 @@ func (r *Reporter) Report(subs []Subscription) *nusav1.RegionReport {
 	placed := r.Plan.PlacedRevision()
 	view := r.View()
 	t := sched.Sum(view)
+	drivers, cut := healthyDrivers(view)
 	out := &nusav1.RegionReport{
 		NodesReady: t.Ready, NodesLost: t.Lost, NodesLeft: t.Left, NodesDraining: t.Draining, NodesCordoned: t.Cordoned,
 		Capacity: wire.ResourcesToProto(t.Capacity), Free: wire.ResourcesToProto(t.Free),
@@ -76,9 +77,9 @@ func (r *Reporter) Report(subs []Subscription) *nusav1.RegionReport {
 		QueueLength:   r.Plan.QueueLength(),
 		Allocations:   map[string]int32{},
 		SlotsRevision: placed,
-		Drivers:       healthyDrivers(view),
-		AuditEntries:  view.Audit().Tree().Size,
-		Gpus:          accelerators(view),
+		Drivers:       drivers, DriversTruncated: cut,
+		AuditEntries: view.Audit().Tree().Size,
+		Gpus:         accelerators(view),
 	}
 	for s, n := range view.AllocCounts() {
 		if n > 0 {
@@ -108,9 +109,9 @@ func (r *Reporter) fits(view *state.View, subs []Subscription) (out []*nusav1.Fi
 	return out
 }
 
-// healthyDrivers returns the names of drivers that are healthy on any node. It returns nil
-// if there are more than a report may list.
-func healthyDrivers(view *state.View) []string {
+// healthyDrivers returns the names of drivers that are healthy on any node, at most as many as a report
+// lists, and whether there are more.
+func healthyDrivers(view *state.View) (out []string, cut bool) {
 	names := map[string]bool{}
 	for n := range view.Nodes() {
 		for _, d := range n.Drivers {
@@ -119,10 +120,8 @@ func healthyDrivers(view *state.View) []string {
 			}
 		}
 	}
-	if len(names) > maxDrivers {
-		return nil
-	}
-	return slices.Sorted(maps.Keys(names))
+	out = slices.Sorted(maps.Keys(names))
+	return out[:min(len(out), maxDrivers)], len(out) > maxDrivers
 }
 
 // accelerators counts the accelerators by model. It returns nil if there are more models than a
