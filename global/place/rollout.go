@@ -371,7 +371,7 @@ func (j *Job) orderedStages(regions []*rollingRegion, now, patience time.Duratio
 			if !r.Connected && !r.silent(now, patience) && !r.converged(j) {
 				busy = append(busy, r.Name) // it may still be replacing instances, even by an earlier version
 			}
-		case ended && why != "" || ended && r.converged(j) || r.silent(now, patience):
+		case ended && why != "" && !plant.Is(plant.ContinueForgotten) || ended && r.converged(j) || r.silent(now, patience):
 		case r.converged(j) || o.Continue && r.failed():
 			if o.Stored {
 				end := RegionEnd{Namespace: j.Namespace, Job: j.Name, Region: r.Name, Version: j.Version}
@@ -413,7 +413,7 @@ func (j *Job) orderedStages(regions []*rollingRegion, now, patience time.Duratio
 			why = fmt.Sprintf("version %d waits for %s to be done", j.Version, regionsNamed(busy))
 		case awaited != "":
 			why = fmt.Sprintf("version %d waits for region %s, which comes first and is disconnected", j.Version, awaited)
-		case o.PauseLeft > 0:
+		case o.PauseLeft > 0 && !plant.Is(plant.PauseForgotten):
 			why = fmt.Sprintf("version %d waits for the end of the pause after region %s", j.Version, o.After)
 		default:
 			busy = append(busy, r.Name)
@@ -481,7 +481,7 @@ func (r Rollout) Decide() (RolloutDecision, string) {
 		return RolloutWait, ""
 	case r.SameSpec:
 		return RolloutForgetHealthy, fmt.Sprintf("version %d, which was healthy, has failed: %s", r.Healthy, r.Why)
-	case !r.AutoRevert:
+	case !r.AutoRevert || plant.Is(plant.RevertForgotten):
 		return RolloutWait, ""
 	}
 	return RolloutRevert, fmt.Sprintf("version %d failed: %s", r.Version, r.Why)

@@ -98,6 +98,12 @@ const (
 	UnitsForgotten Bug = "held units forgotten"
 	// RetryAll: a retry from a step runs every step of the workflow again.
 	RetryAll Bug = "retry runs every step"
+	// PauseForgotten: the next region gets a version during the pause between two regions.
+	PauseForgotten Bug = "pause between regions forgotten"
+	// ContinueForgotten: a region in which a version has failed holds up the others, although the version goes on.
+	ContinueForgotten Bug = "failed region holds up the others"
+	// RevertForgotten: a failed version is not taken back, although its job asks for that.
+	RevertForgotten Bug = "failed version stays"
 )
 
 // Bugs lists all bugs.
@@ -106,4 +112,5 @@ var Bugs = [...]Bug{GrantBeforeOrders, DeposedServes, RenewWithoutKey, NoDrift, 
 	BindingForgotten, MassLossIgnored, StartingForgotten, RetryForever, DownForgotten, HealthyAtOnce,
 	OverlapForgotten, RunBeforeRecord, TimesForgotten, DependsForgotten, LimitForgotten,
 	PromotedAtOnce, StableForgotten, HoldForgotten, OverrideEnded, BoundOfSlot,
-	RegionsAtOnce, TurnForgotten, TriggerOverlaps, BackfillStands, UnitsForgotten, RetryAll}
+	RegionsAtOnce, TurnForgotten, TriggerOverlaps, BackfillStands, UnitsForgotten, RetryAll,
+	PauseForgotten, ContinueForgotten, RevertForgotten}

@@ -261,6 +261,9 @@ func (w *world) nothingWaits(t *globalTerm) {
 		if len(s.Former) > 0 {
 			w.watch.fail(9, "%s has former owners: %v", s, s.Former)
 		}
+		if at, ended := w.watch.exited[instance{job: s.Job, group: s.Group, index: int32(s.From)}]; ended && isChild(s.Job) && w.Now-at < 5e9 {
+			continue // a run that has just ended is being forgotten
+		}
 		if s.Desired != region.DesiredRun || s.State == region.Offered {
 			w.watch.fail(9, "%s is %s %s", s, s.State, s.Desired)
 		}
@@ -417,6 +420,7 @@ func (t rollouts) stand() {
 		if !t.evaluates(j) || strings.Contains(name, ".") {
 			continue
 		}
+		t.w.watch.turns.stands(t, j)
 		if next, d := t.evaluate(j); next != nil {
 			t.w.watch.fail(canariesKept, "the rollout of %s v%d stands still: %s: %s", name, next.Version, d.Kind, d.Why)
 		}

@@ -41,8 +41,9 @@
 //	             are removed
 //	faults.go    random faults, second processes with the names of others, and scenes: sequences
 //	             of faults that chance seldom makes
-//	overrides.go jobs that operators stop or scale in one region, and what must hold of them
-//	stages.go    rollouts that go from region to region, and what must hold of them
+//	overrides.go jobs that operators stop or scale in one region; what must hold of them, and of rollouts
+//	             that go from region to region
+//	stages.go    rollouts that go from region to region, and versions that are taken back
 //	watch.go     what must always hold, and counts of events
 //	checks.go    more of what must hold: leases that are passed on, owners, states that
 //	             only advance, and the state at the end

@@ -38,6 +38,7 @@ type globalTerm struct {
 	flows      map[string]*flowRecord
 	sems       semaphoreTerm
 	rollouts   map[string]*rolloutRecord
+	healthy    map[string]*jobRecord    // versions of which every instance has run
 	rolling    map[string]*rollout.Soft // soft
 	regions    map[string]*globalRegion
 	names      []string // names of the regions, sorted
@@ -91,7 +92,7 @@ func newGlobalTerm(c *candidate, all map[string]store.Key, rev int64, former lea
 	g := c.g
 	term := all[leadershipKey].Value.(leadershipRecord).term
 	t := &globalTerm{g: g, w: g.w, c: c, federation: g.w.etcd.Federation, epoch: strconv.FormatUint(term.Number, 36) + term.Nonce, began: g.h.Clock(), rev: rev, mods: map[string]int64{},
-		jobs: map[string]*jobRecord{}, slots: map[string]region.Slot{}, byJob: map[string][]region.Slot{}, regions: map[string]*globalRegion{}, schedules: map[string]*scheduleRecord{}, flows: map[string]*flowRecord{}, sems: semaphoreTerm{granted: map[semaphore.Key][]semaphore.Need{}}, rollouts: map[string]*rolloutRecord{}, rolling: map[string]*rollout.Soft{}, pastMax: former.leaseMax, formerTTL: former.candidacy,
+		jobs: map[string]*jobRecord{}, slots: map[string]region.Slot{}, byJob: map[string][]region.Slot{}, regions: map[string]*globalRegion{}, schedules: map[string]*scheduleRecord{}, flows: map[string]*flowRecord{}, sems: semaphoreTerm{granted: map[semaphore.Key][]semaphore.Need{}}, rollouts: map[string]*rolloutRecord{}, healthy: map[string]*jobRecord{}, rolling: map[string]*rollout.Soft{}, pastMax: former.leaseMax, formerTTL: former.candidacy,
 		movable: map[string][]place.Movable{}, reported: map[string]bool{}}
 	for _, k := range sortedKeys(all) {
 		t.store(k, all[k].Value, all[k].Mod)
@@ -159,6 +160,12 @@ func (t *globalTerm) store(key string, value any, rev int64) {
 			return
 		}
 		t.rollouts[name] = value.(*rolloutRecord)
+	case healthyPrefix:
+		if value == nil {
+			delete(t.healthy, name)
+			return
+		}
+		t.healthy[name] = value.(*jobRecord)
 	case slotPrefix:
 		t.storeSlot(name, value, rev)
 	case regionPrefix:

@@ -53,6 +53,10 @@ type jobVersion struct {
 	spec     []byte
 	// order says how a version goes from region to region; nil: it does not.
 	order *place.RegionOrder
+	// revert: a version that has failed is taken back to the latest healthy one. backTo is the version to which this
+	// one was taken back, or nil.
+	revert bool
+	backTo *jobVersion
 }
 
 // jobRecord is the stored record of a job.
@@ -392,7 +396,7 @@ func (t rollouts) begin(old *jobRecord, next *jobVersion) *rolloutRecord {
 func (t rollouts) writes(next *jobRecord) []store.Write {
 	old, key := t.jobs[next.name], rolloutPrefix+next.name
 	switch {
-	case !t.w.life || old == nil:
+	case !t.w.life || old == nil || next.backTo != nil:
 	case old.stopped != next.stopped && t.rollouts[next.name] != nil:
 		return []store.Write{{Key: key, Delete: true}}
 	case !next.stopped && old.version != next.version:
@@ -451,8 +455,11 @@ func ordersOf(s region.Slot) []region.Slot {
 // String prints the version with its policies.
 func (v *jobVersion) String() string {
 	out := fmt.Sprintf("%s v%d type %d colocate %v", v.name, v.version, v.typ, v.colocate != nil)
+	if v.order != nil {
+		out += fmt.Sprintf(" regions %v, %d at once, continue %v, pause %s", v.order.First, v.order.MaxParallel, v.order.Continue, v.order.PauseBetween)
+	}
 	for _, g := range v.groups {
-		out += fmt.Sprintf("; %s ×%d cpu %d singleton %v node %v region %v keep %v kill %s setup %s", g.group, g.count, g.cpu, g.singleton, g.node, g.region, g.regionKeep, g.kill, g.setup)
+		out += fmt.Sprintf("; broken %v; %s ×%d cpu %d singleton %v node %v region %v keep %v kill %s setup %s", g.life.broken, g.group, g.count, g.cpu, g.singleton, g.node, g.region, g.regionKeep, g.kill, g.setup)
 	}
 	return out
 }

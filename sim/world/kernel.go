@@ -92,6 +92,8 @@ func (r *run) fork() {
 			}
 			r.finish(causeExited, 0)
 		})
+	case g.life.broken:
+		r.p.After(w.Between(100*time.Millisecond, 2*time.Second), func() { r.finish(causeExited, exitFailed) })
 	case w.Chance(40):
 		r.p.After(w.Between(time.Second, 2*time.Minute), func() { r.finish(causeExited, 1) })
 	}

@@ -63,7 +63,7 @@ func newRules(w *world, g *groupVersion) (out rules) {
 	case state.Service:
 		out.minHealthy = machine.Pick[time.Duration](e, state.NoMinHealthy, time.Second, 3*time.Second, 8*time.Second)
 		out.stagger = machine.Pick[time.Duration](e, 0, 0, 4*time.Second)
-		out.healthyBound, out.growthBound = machine.Pick[time.Duration](e, 40, 90)*time.Second, machine.Pick[time.Duration](e, 60, 120)*time.Second
+		out.healthyBound, out.growthBound = machine.Pick[time.Duration](e, 20, 60)*time.Second, machine.Pick[time.Duration](e, 40, 100)*time.Second
 		if e.Chance(2) {
 			out.canaries, out.autoPromote = 1+e.Rng.IntN(2), e.Chance(2)
 		}
@@ -194,6 +194,9 @@ func (v *watch) lives(g *raftGroup, before *state.View, cmd *state.Command, res 
 			is, has := after.Alloc(rep.ID)
 			if had && has && was.Live() && !is.Live() && is.Failure() && was.Desired == state.Run {
 				t := v.life.triesOf(g.r, is)
+				if is.UpUnixNano > 0 && cmd.NowUnixNano-is.RunningUnixNano >= int64(10*time.Minute) {
+					t.failures = 0 // a service that has run for so long: here, the wall clock of a server was set
+				}
 				t.failures++
 				t.final = rep.Failure != nil && rep.Failure.ExitCode == exitFinal
 			}
@@ -397,6 +400,9 @@ func (o operator) steer() {
 			if j == nil || (rollouts{t}).present(j) == nil || t.rollouts[name].Done || t.rollouts[name].Failed != "" {
 				return nil
 			}
+			if j.order != nil && j.groups[0].life.broken && !end {
+				return nil // operators let such a version take its course
+			}
 			was := t.rollouts[name]
 			next := *was
 			next.Decided = false
@@ -409,8 +415,10 @@ func (o operator) steer() {
 				next.Failed = "by an operator"
 			case how < 4:
 				next.Paused = !next.Paused
+			case how == 4:
+				next.Unpaused = (rollouts{t}).wall()
 			}
-			if next.Promoted == was.Promoted && next.Failed == was.Failed && next.Paused == was.Paused {
+			if next.Unpaused == was.Unpaused && next.Promoted == was.Promoted && next.Failed == was.Failed && next.Paused == was.Paused {
 				return nil
 			}
 			if o.Tracing() {
@@ -428,12 +436,19 @@ func (o operator) newWork() {
 		if old == nil || old.stopped || old.typ != state.Service {
 			return nil
 		}
+		if r := (rollouts{t}).present(old); r != nil && !r.Done && r.Failed == "" && !o.Chance(4) {
+			return nil // most rollouts go on to their end, or to a deadline
+		}
 		v := o.newVersion(old.name, old.jobVersion)
+		fails := v.order != nil && o.Chance(2)
 		for i, g := range v.groups {
 			was := old.groups[i]
 			g.cpu = machine.Pick(o.Engine, amounts[:]...)
 			g.kill = was.kill + time.Millisecond
 			g.life.changed(o.world, v, was, g)
+			if fails { // in each region, without canaries that would show it before
+				g.life.broken, g.life.canaries, g.life.minHealthy = true, 0, 3*time.Second
+			}
 			g.hash = g.identity()
 		}
 		o.versions[versionKey{v.name, v.version}] = v

@@ -6,7 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -271,4 +273,149 @@ func (v *overrideWatch) restored(r *regionSim) {
 		}
 		v.all[overrideKey{r.name, job}] = o
 	}
+}
+
+// turnWatch checks what must hold of rollouts that go from region to region.
+type turnWatch struct {
+	w *world
+	// begun are the rollouts in which a region got the version, by job.
+	begun map[string]*turns
+	// rewritten are the regions that the present transaction gives a version, by job.
+	rewritten map[string][]string
+	// unpaused is when an operator ended a pause, and failed when a rollout failed, by job.
+	unpaused, failed map[string]int64
+}
+
+// turns are the regions that got a version.
+type turns struct {
+	version int64
+	regions []string
+	ends    map[string]turnEnd
+}
+
+// turnEnd is when the end of a rollout in a region was stored, in true time, and the error of the server's wall clock
+// then. failed: the version failed there.
+type turnEnd struct {
+	at, wallOff int64
+	failed      bool
+}
+
+// since returns the time since the end by the wall clocks of the servers that were active then and are now.
+func (e turnEnd) since(t *globalTerm) time.Duration {
+	return time.Duration(t.w.Now - e.at + t.g.h.WallOff - e.wallOff)
+}
+
+// lateTurn is more than the time between a decision about a rollout and the end of the transaction that stores it.
+const lateTurn = 2500 * time.Millisecond
+
+// stored notes a slot that gets the version of a rollout in its region.
+func (v *turnWatch) stored(old, next any) {
+	was, had := old.(region.Slot)
+	is, has := next.(region.Slot)
+	if !v.w.life || !had || !has || is.Region != was.Region || is.System || is.Vacant || is.Desired != region.DesiredRun || v.w.watch.restoredAt != 0 {
+		return
+	}
+	j, _ := v.w.etcd.Value(jobPrefix + is.Job).(*jobRecord)
+	if j == nil || j.order == nil || j.group(is.Group) == nil {
+		return
+	}
+	if since := j.group(is.Group).life.since; was.JobVersion >= since || is.JobVersion < since || was.Run != is.Run {
+		return
+	}
+	if v.rewritten == nil {
+		v.rewritten = map[string][]string{}
+	}
+	if !slices.Contains(v.rewritten[is.Job], is.Region) {
+		v.rewritten[is.Job] = append(v.rewritten[is.Job], is.Region)
+	}
+}
+
+// committed checks the regions that a transaction has given a version.
+func (v *turnWatch) committed() {
+	if len(v.rewritten) == 0 {
+		return
+	}
+	for _, name := range sortedKeys(v.rewritten) {
+		v.rolled(name, v.rewritten[name])
+	}
+	v.rewritten = nil
+}
+
+func (v *turnWatch) rolled(name string, regions []string) {
+	j, _ := v.w.etcd.Value(jobPrefix + name).(*jobRecord)
+	rec, _ := v.w.etcd.Value(rolloutPrefix + name).(*rolloutRecord)
+	t := v.w.active()
+	if j == nil || rec == nil || rec.Done || rec.Version != j.rolledOut() || t == nil || v.w.upgraded {
+		return
+	}
+	at := v.turnsOf(name, rec.Version)
+	canary := func(group string) bool { return rec.Of(group) != nil && !rec.Promoted }
+	if slices.ContainsFunc(j.groups, func(g *groupVersion) bool { return canary(g.group) }) {
+		return // these are canaries, which take no turns
+	}
+	for _, r := range regions {
+		if !slices.Contains(at.regions, r) {
+			v.pause(t, j, at, r)
+			at.regions = append(at.regions, r)
+		}
+	}
+	if rec.Failed != "" || rec.Paused {
+		v.w.watch.fail(orderKept, "%v get version %d of %s, which is paused or has failed", regions, rec.Version, name)
+	}
+	busy := 0
+	for _, r := range at.regions {
+		if _, ended := rec.Regions[r]; !ended && v.changes(t, j, r) {
+			busy++
+		}
+	}
+	if busy > j.order.MaxParallel {
+		v.w.watch.fail(orderKept, "%v get version %d of %s, and %d of %v change at once; max_parallel is %d", regions, rec.Version, name, busy, at.regions, j.order.MaxParallel)
+	}
+	for _, first := range j.order.First {
+		if !slices.Contains(at.regions, first) && v.waits(t, j, first) && slices.ContainsFunc(regions, func(r string) bool { return turnOf(j.order, r) > turnOf(j.order, first) }) {
+			v.w.watch.fail(orderKept, "%v get version %d of %s before %s; the order is %v", regions, rec.Version, name, first, j.order.First)
+		}
+	}
+}
+
+// turnOf returns the place of a region in an order.
+func turnOf(o *place.RegionOrder, name string) int {
+	if i := slices.Index(o.First, name); i >= 0 {
+		return i
+	}
+	return len(o.First)
+}
+
+// changes reports whether a connected region has instances of a job, by what is stored.
+func (v *turnWatch) changes(t *globalTerm, j *jobRecord, name string) bool {
+	r := t.regions[name]
+	if r == nil || !r.life.Connected() {
+		return false
+	}
+	for _, k := range v.w.etcd.Keys {
+		if s, is := k.Value.(region.Slot); is && s.Job == j.name && s.Region == name && !s.Vacant && s.Desired == region.DesiredRun {
+			return true
+		}
+	}
+	return false
+}
+
+// waits reports whether a connected region has only instances of an earlier version, and nothing else to do about them.
+func (v *turnWatch) waits(t *globalTerm, j *jobRecord, name string) bool {
+	r := t.regions[name]
+	if r == nil || !r.life.Connected() || r.rec.draining || plant.Is(plant.LevelIgnored) {
+		return false
+	}
+	waits := false
+	for _, s := range t.slotsOf(j.name) {
+		g := j.group(s.Group)
+		if s.Region != name {
+			continue
+		}
+		if s.Vacant || s.Desired != region.DesiredRun || s.State != region.Accepted || len(s.Former) > 0 || g == nil || s.To > (rollouts{t}).count(j, g) {
+			return false
+		}
+		waits = waits || s.JobVersion < g.life.since && s.Run == j.run
+	}
+	return waits
 }

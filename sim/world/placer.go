@@ -44,6 +44,7 @@ func (t *globalTerm) tick() {
 	t.endReturns()
 	children{t}.tick()
 	rollouts{t}.tick()
+	rollouts{t}.takeBack()
 	t.seconds++
 	if t.seconds%5 == 0 {
 		t.g.known = max(t.g.known, t.rev)

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -8,7 +9,6 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/progress"
 	"github.com/nusa-scheduler/nusa/global/region"
-	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/sim/world/machine"
 	"github.com/nusa-scheduler/nusa/sim/world/rollout"
@@ -23,13 +23,17 @@ const orderKept = 17
 // orderRegions gives some services an order of regions. old is the version before, or nil.
 func orderRegions(w *world, v, old *jobVersion) {
 	if old != nil {
-		v.order = old.order
+		v.order, v.revert = old.origin().order, old.revert
 		return
 	}
-	if v.typ != state.Service || !w.Chance(2) {
+	if v.typ != state.Service {
 		return
 	}
-	v.order = &place.RegionOrder{MaxParallel: 1 + w.Rng.IntN(2), Continue: w.Chance(2), PauseBetween: machine.Pick[time.Duration](w.Engine, 0, 4, 12) * time.Second}
+	v.revert = w.Chance(3)
+	if w.Chance(3) {
+		return
+	}
+	v.order = &place.RegionOrder{MaxParallel: 1 + w.Rng.IntN(2), Continue: !v.revert && !w.Chance(3), PauseBetween: machine.Pick[time.Duration](w.Engine, 0, 6, 15) * time.Second}
 	for _, i := range w.Rng.Perm(len(w.regions))[:1+w.Rng.IntN(len(w.regions)-1)] {
 		v.order.First = append(v.order.First, w.regions[i].name)
 	}
@@ -124,134 +128,101 @@ func (t rollouts) storeEnds(ends []place.RegionEnd) {
 	}
 }
 
-// turnWatch checks what must hold of rollouts that go from region to region.
-type turnWatch struct {
-	w *world
-	// begun are the rollouts in which a region got the version, by job.
-	begun map[string]*turns
-	// rewritten are the regions that the present transaction gives a version, by job.
-	rewritten map[string][]string
+// healthyPrefix is that of the latest versions of which every instance has run.
+const healthyPrefix = "healthy/"
+
+// origin returns the version whose spec a version has: its own, or the one to which it was taken back.
+func (v *jobVersion) origin() *jobVersion {
+	if v.backTo != nil {
+		return v.backTo
+	}
+	return v
 }
 
-// turns are the regions that got a version.
-type turns struct {
-	version int64
-	regions []string
-}
-
-// stored notes a slot that gets the version of a rollout in its region.
-func (v *turnWatch) stored(old, next any) {
-	was, had := old.(region.Slot)
-	is, has := next.(region.Slot)
-	if !v.w.life || !had || !has || is.Region != was.Region || is.System || is.Vacant || is.Desired != region.DesiredRun || v.w.watch.restoredAt != 0 {
+// takeBack takes failed versions back, and keeps healthy ones, as global/placer/rollout.go does.
+func (t rollouts) takeBack() {
+	if !t.w.life || t.level() == 0 || t.ended() || !t.config().Serving(t.now()) {
 		return
 	}
-	j, _ := v.w.etcd.Value(jobPrefix + is.Job).(*jobRecord)
-	if j == nil || j.order == nil || j.group(is.Group) == nil {
-		return
-	}
-	if since := j.group(is.Group).life.since; was.JobVersion >= since || is.JobVersion < since || was.Run != is.Run {
-		return
-	}
-	if v.rewritten == nil {
-		v.rewritten = map[string][]string{}
-	}
-	if !slices.Contains(v.rewritten[is.Job], is.Region) {
-		v.rewritten[is.Job] = append(v.rewritten[is.Job], is.Region)
-	}
-}
-
-// committed checks the regions that a transaction has given a version.
-func (v *turnWatch) committed() {
-	if len(v.rewritten) == 0 {
-		return
-	}
-	for _, name := range sortedKeys(v.rewritten) {
-		v.rolled(name, v.rewritten[name])
-	}
-	v.rewritten = nil
-}
-
-func (v *turnWatch) rolled(name string, regions []string) {
-	j, _ := v.w.etcd.Value(jobPrefix + name).(*jobRecord)
-	rec, _ := v.w.etcd.Value(rolloutPrefix + name).(*rolloutRecord)
-	t := v.w.active()
-	if j == nil || rec == nil || rec.Done || rec.Version != j.rolledOut() || t == nil || v.w.upgraded {
-		return
-	}
-	at := v.begun[name]
-	if at == nil || at.version != rec.Version {
-		at = &turns{version: rec.Version}
-		v.begun[name] = at
-	}
-	canary := func(group string) bool { return rec.Of(group) != nil && !rec.Promoted }
-	if slices.ContainsFunc(j.groups, func(g *groupVersion) bool { return canary(g.group) }) {
-		return // these are canaries, which take no turns
-	}
-	for _, r := range regions {
-		if !slices.Contains(at.regions, r) {
-			at.regions = append(at.regions, r)
-		}
-	}
-	if rec.Failed != "" || rec.Paused {
-		v.w.watch.fail(orderKept, "%v get version %d of %s, which is paused or has failed", regions, rec.Version, name)
-	}
-	busy := 0
-	for _, r := range at.regions {
-		if _, ended := rec.Regions[r]; !ended && v.changes(t, j, r) {
-			busy++
-		}
-	}
-	if busy > j.order.MaxParallel {
-		v.w.watch.fail(orderKept, "%v get version %d of %s, and %d of %v change at once; max_parallel is %d", regions, rec.Version, name, busy, at.regions, j.order.MaxParallel)
-	}
-	for _, first := range j.order.First {
-		if !slices.Contains(at.regions, first) && v.waits(t, j, first) && slices.ContainsFunc(regions, func(r string) bool { return turnOf(j.order, r) > turnOf(j.order, first) }) {
-			v.w.watch.fail(orderKept, "%v get version %d of %s before %s; the order is %v", regions, rec.Version, name, first, j.order.First)
-		}
-	}
-}
-
-// turnOf returns the place of a region in an order.
-func turnOf(o *place.RegionOrder, name string) int {
-	if i := slices.Index(o.First, name); i >= 0 {
-		return i
-	}
-	return len(o.First)
-}
-
-// changes reports whether a connected region has instances of a job, by what is stored.
-func (v *turnWatch) changes(t *globalTerm, j *jobRecord, name string) bool {
-	r := t.regions[name]
-	if r == nil || !r.life.Connected() {
-		return false
-	}
-	for _, k := range v.w.etcd.Keys {
-		if s, is := k.Value.(region.Slot); is && s.Job == j.name && s.Region == name && !s.Vacant && s.Desired == region.DesiredRun {
-			return true
-		}
-	}
-	return false
-}
-
-// waits reports whether a connected region has only instances of an earlier version, and nothing else to do about them.
-func (v *turnWatch) waits(t *globalTerm, j *jobRecord, name string) bool {
-	r := t.regions[name]
-	if r == nil || !r.life.Connected() || r.rec.draining || plant.Is(plant.LevelIgnored) {
-		return false
-	}
-	waits := false
-	for _, s := range t.slotsOf(j.name) {
-		g := j.group(s.Group)
-		if s.Region != name {
+	for _, name := range sortedKeys(t.jobs) {
+		if j := t.jobs[name]; !j.revert || j.stopped {
 			continue
 		}
-		if s.Vacant || s.Desired != region.DesiredRun || s.State != region.Accepted || len(s.Former) > 0 || g == nil || s.To > (rollouts{t}).count(j, g) {
-			return false
+		if what, _ := t.factsOf(t.jobs[name]).Decide(); what == place.RolloutWait {
+			continue
 		}
-		waits = waits || s.JobVersion < g.life.since && s.Run == j.run
+		t.commit(func() []store.Write {
+			j := t.jobs[name]
+			if t.leadership.conflict || j == nil || j.stopped {
+				return nil
+			}
+			what, why := t.factsOf(j).Decide()
+			if t.w.Tracing() && what != place.RolloutWait {
+				t.w.Tracef("%s: %s version %d of %s: %s", t.g.name, what, j.version, name, why)
+			}
+			switch what {
+			case place.RolloutSetHealthy:
+				return []store.Write{{Key: healthyPrefix + name, Value: j}}
+			case place.RolloutForgetHealthy:
+				return []store.Write{{Key: healthyPrefix + name, Delete: true}}
+			case place.RolloutRevert:
+				next := &jobRecord{jobVersion: t.w.backTo(j, t.healthy[name].jobVersion), run: j.run, revision: j.revision}
+				return append([]store.Write{{Key: jobPrefix + name, Value: next}}, t.writes(next)...)
+			}
+			return nil
+		}, nil)
 	}
-	return waits
+}
+
+// factsOf returns the facts that decide whether a version is taken back, as Job.Rollout in global/state does.
+func (t rollouts) factsOf(j *jobRecord) place.Rollout {
+	out := place.Rollout{Version: j.version, AllRunning: true}
+	for _, g := range j.groups {
+		owned := 0
+		for _, s := range t.slotsOf(j.name) {
+			if s.Group != g.group || s.Desired != region.DesiredRun {
+				continue
+			}
+			r := t.regions[s.Region]
+			part, has := partOf(children(t), s.Region, j.name)
+			n := part.Groups[g.group]
+			has = has && part.Version >= j.version && part.Run == j.run && r.life.Connected()
+			owned += s.Count()
+			out.AllRunning = out.AllRunning && has && !s.Vacant && s.State == region.Accepted && s.JobVersion >= g.life.since &&
+				n.Pending+n.Busy+n.Failed == 0 && r.report.held[groupName{j.name, g.group}] == 0
+			if has && n.Failed > 0 {
+				out.Failed, out.AutoRevert, out.Why = true, j.revert, "instances failed in "+s.Region
+			}
+		}
+		out.AllRunning = out.AllRunning && owned == t.count(j, g)
+	}
+	if rec := t.present(j); rec != nil && rec.Failed != "" {
+		out.Failed, out.AutoRevert, out.Why = true, j.revert, rec.Failed
+	}
+	if h := t.healthy[j.name]; h != nil && h.run == j.run {
+		out.Healthy, out.SameSpec = h.version, h.origin() == j.origin()
+	}
+	return out
+}
+
+// backTo returns the version that follows j and has the spec of a healthy version.
+func (w *world) backTo(j *jobRecord, healthy *jobVersion) *jobVersion {
+	v := *healthy.origin()
+	v.version, v.backTo, v.groups = j.version+1, healthy.origin(), nil
+	if v.order != nil { // it begins where the version failed, and is not paused
+		v.order = &place.RegionOrder{MaxParallel: v.order.MaxParallel}
+	}
+	for _, was := range healthy.origin().groups {
+		g := *was
+		if now := j.group(g.group).life.since; now != g.life.since {
+			g.life.since = v.version
+		}
+		g.hash = g.identity()
+		v.groups = append(v.groups, &g)
+	}
+	v.spec = fmt.Appendf(nil, "%s v%d %d", v.name, v.version, len(w.specs))
+	w.specs[string(v.spec)], w.versions[versionKey{v.name, v.version}] = &v, &v
+	return &v
 }
 
 // tick decides about each rollout.
@@ -379,4 +350,110 @@ func (t rollouts) addRegion(f *progress.Group, name string, j *jobRecord, g *gro
 	f.Healthy += newer.serving
 	f.Starting += newer.starting
 	f.Outdated += older.serving + older.starting + older.down
+}
+
+// turnsOf returns the regions that got a version.
+func (v *turnWatch) turnsOf(name string, version int64) *turns {
+	at := v.begun[name]
+	if at == nil || at.version != version {
+		at = &turns{version: version, ends: map[string]turnEnd{}}
+		v.begun[name] = at
+	}
+	return at
+}
+
+// pause checks that a region does not get a version in the pause after the end in another region.
+func (v *turnWatch) pause(t *globalTerm, j *jobRecord, at *turns, next string) {
+	for _, name := range sortedKeys(at.ends) {
+		e := at.ends[name]
+		if since := e.since(t); j.order.PauseBetween > 0 && since < j.order.PauseBetween-lateTurn && e.at > v.unpaused[j.name] {
+			v.w.watch.fail(orderKept, "%s gets version %d of %s %s after its end in %s; pause_between is %s", next, at.version, j.name, since, name, j.order.PauseBetween)
+		}
+	}
+}
+
+// recorded checks a write of the record of a rollout, and notes the ends in regions. With on_failure: continue, no
+// server fails a version while a region waits whose turn it is.
+func (v *turnWatch) recorded(name string, old, next any) {
+	was, _ := old.(*rolloutRecord)
+	is, _ := next.(*rolloutRecord)
+	j, _ := v.w.etcd.Value(jobPrefix + name).(*jobRecord)
+	t := v.w.active()
+	if is == nil || j == nil || t == nil || v.w.watch.restoredAt != 0 {
+		return
+	}
+	failed := is.Failed != "" && (was == nil || was.Version != is.Version || was.Failed == "")
+	if failed {
+		v.failed[name] = v.w.Now
+	}
+	if was == nil || was.Version != is.Version || j.order == nil {
+		return
+	}
+	if !is.Unpaused.Equal(was.Unpaused) {
+		v.unpaused[name] = v.w.Now
+	}
+	at := v.turnsOf(name, is.Version)
+	for r, end := range is.Regions {
+		if _, known := at.ends[r]; !known {
+			at.ends[r] = turnEnd{v.w.Now, t.g.h.WallOff, end.Failed != ""}
+		}
+	}
+	if waits := v.idle(t, j, at, 20*time.Second); failed && is.Decided && waits != "" {
+		v.w.watch.fail(orderKept, "version %d of %s fails (%s), and %s waits for it; on_failure is continue", is.Version, name, is.Failed, waits)
+	}
+}
+
+// idle returns a connected region that has waited for its turn for some time, although the version goes on after a
+// failure and its rollout has ended wherever it began; or "".
+func (v *turnWatch) idle(t *globalTerm, j *jobRecord, at *turns, least time.Duration) string {
+	if j.order == nil || !j.order.Continue || len(at.ends) == 0 || v.w.upgraded {
+		return ""
+	}
+	for _, r := range at.regions {
+		if _, ended := at.ends[r]; !ended && v.changes(t, j, r) {
+			return ""
+		}
+	}
+	for _, e := range at.ends {
+		if e.since(t) < j.order.PauseBetween+least {
+			return ""
+		}
+	}
+	for _, name := range t.names {
+		if _, ended := at.ends[name]; !ended && v.waits(t, j, name) && t.regions[name].life.ConnectedFor(t.now()) > least {
+			return name
+		}
+	}
+	return ""
+}
+
+// takenBack checks that a version is taken back only after it has failed, and to one of which every instance has run.
+func (v *turnWatch) takenBack(next any) {
+	is, _ := next.(*jobRecord)
+	if is == nil || is.backTo == nil || is.stopped || v.w.watch.restoredAt != 0 {
+		return
+	}
+	for _, g := range is.backTo.groups {
+		for i := range g.count {
+			if v.w.watch.life.up[upKey{instance{job: is.name, group: g.group, index: int32(i)}, g.life.since}] == 0 {
+				v.w.watch.fail(orderKept, "%s is taken back to version %d, of which instance %d of %s never ran", is.name, is.backTo.version, i, g.group)
+			}
+		}
+	}
+}
+
+// stands checks at the end that no version waits for what does not come: for its next region, or for being taken back.
+func (v *turnWatch) stands(t rollouts, j *jobRecord) {
+	rec := t.present(j)
+	if rec == nil || rec.Done || v.w.upgraded {
+		return
+	}
+	if h := t.healthy[j.name]; rec.Failed != "" && j.revert && h != nil && h.run == j.run && h.origin() != j.origin() && v.w.Now-v.failed[j.name] > int64(20*time.Second) {
+		v.w.watch.fail(orderKept, "version %d of %s has failed (%s), and is not taken back to version %d", j.version, j.name, rec.Failed, h.version)
+	}
+	if !rec.Held() && j.order != nil {
+		if waits := v.idle(t.globalTerm, j, v.turnsOf(j.name, rec.Version), 30*time.Second); waits != "" {
+			v.w.watch.fail(orderKept, "%s waits for version %d of %s, and no other region has it; on_failure is continue", waits, rec.Version, j.name)
+		}
+	}
 }

@@ -96,7 +96,7 @@ func (s *Stats) Add(o Stats) {
 
 func newWatch(w *world) *watch {
 	return &watch{w: w, live: map[instance][]*run{}, exited: map[instance]int64{}, epochs: map[instance]*epochsSeen{}, owners: map[groupName]map[int]owned{}, greatest: map[groupName]map[int]owned{},
-		fences: map[string]region.Record{}, lastMessage: map[string]time.Duration{}, overrides: overrideWatch{w, map[overrideKey]*overridden{}, map[string]bool{}}, turns: turnWatch{w: w, begun: map[string]*turns{}}}
+		fences: map[string]region.Record{}, lastMessage: map[string]time.Duration{}, overrides: overrideWatch{w, map[overrideKey]*overridden{}, map[string]bool{}}, turns: turnWatch{w: w, begun: map[string]*turns{}, unpaused: map[string]int64{}, failed: map[string]int64{}}}
 }
 
 func (v *watch) fail(invariant int, format string, args ...any) {
@@ -307,6 +307,9 @@ func (v *watch) stored(key string, old, next any) {
 		v.storedTerm(next)
 	case strings.HasPrefix(key, rolloutPrefix):
 		v.promoted(strings.TrimPrefix(key, rolloutPrefix), old, next)
+		v.turns.recorded(strings.TrimPrefix(key, rolloutPrefix), old, next)
+	case strings.HasPrefix(key, jobPrefix):
+		v.turns.takenBack(next)
 	case strings.HasPrefix(key, slotPrefix):
 		v.early(old, next)
 		v.turns.stored(old, next)

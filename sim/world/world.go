@@ -177,6 +177,9 @@ var breaks = map[plant.Bug][]int{
 	plant.BackfillStands:    {scheduleKept},
 	plant.UnitsForgotten:    {workflowKept},
 	plant.RetryAll:          {workflowKept},
+	plant.PauseForgotten:    {orderKept},
+	plant.ContinueForgotten: {orderKept},
+	plant.RevertForgotten:   {orderKept},
 }
 
 // NeedsLife reports whether only worlds with life show a bug.

@@ -17,8 +17,10 @@ type Record struct {
 	// Failed says why the version has failed.
 	Failed string
 	best   map[string]int // the greatest number of healthy instances, by group
-	// Regions has the regions in which the rollout of a job with an order of regions has ended.
-	Regions map[string]End
+	// Regions has the regions in which the rollout of a job with an order of regions has ended. Ends up to Unpaused
+	// are followed by no pause.
+	Regions  map[string]End
+	Unpaused time.Time
 }
 
 // End is the end of a rollout in a region.
@@ -52,7 +54,7 @@ func (r *Record) PauseLeft(pause time.Duration, now time.Time) (left time.Durati
 	for name, end := range r.Regions {
 		ended[name] = end.At
 	}
-	return progress.PauseLeft(pause, ended, time.Time{}, now)
+	return progress.PauseLeft(pause, ended, r.Unpaused, now)
 }
 
 // Stage is how far a rollout is that goes from region to region.
