@@ -98,6 +98,8 @@ const (
 	UnitsForgotten Bug = "held units forgotten"
 	// RetryAll: a retry from a step runs every step of the workflow again.
 	RetryAll Bug = "retry runs every step"
+	// EndForgotten: a step does not see that its job has ended after it was asked to stop.
+	EndForgotten Bug = "end of a stopped step forgotten"
 	// PauseForgotten: the next region gets a version during the pause between two regions.
 	PauseForgotten Bug = "pause between regions forgotten"
 	// ContinueForgotten: a region in which a version has failed holds up the others, although the version goes on.
@@ -112,5 +114,5 @@ var Bugs = [...]Bug{GrantBeforeOrders, DeposedServes, RenewWithoutKey, NoDrift, 
 	BindingForgotten, MassLossIgnored, StartingForgotten, RetryForever, DownForgotten, HealthyAtOnce,
 	OverlapForgotten, RunBeforeRecord, TimesForgotten, DependsForgotten, LimitForgotten,
 	PromotedAtOnce, StableForgotten, HoldForgotten, OverrideEnded, BoundOfSlot,
-	RegionsAtOnce, TurnForgotten, TriggerOverlaps, BackfillStands, UnitsForgotten, RetryAll,
+	RegionsAtOnce, TurnForgotten, TriggerOverlaps, BackfillStands, UnitsForgotten, RetryAll, EndForgotten,
 	PauseForgotten, ContinueForgotten, RevertForgotten}

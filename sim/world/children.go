@@ -481,19 +481,17 @@ func stuck(w *world, t *globalTerm) {
 		}
 		waits := false
 		for i, items := range r.items {
-			for item, it := range items {
-				in := w.watch.innerOf(r, i, item)
-				waits = waits || in != nil && !in.ended
-				child := t.jobs[r.childName(i, item, r.attempts[i][item])]
-				waits = waits || it.Stage == flow.Approval || it.Stage == flow.Backoff || child != nil && (it.Stage == flow.Active || it.Stage == flow.Stopping)
+			for item := range items {
+				waits = waits || awaits(t, r, i, item)
 			}
 		}
 		p := (children{t}).decideFlow(r)
-		held := map[string]int{}
-		for _, other := range t.flows {
-			other.addHeld(held)
+		for _, at := range p.Waits {
+			waits = true
+			if need := r.needs[at[0]][0]; unused(t, need) { // steps of a world take units of one semaphore
+				w.watch.fail(workflowKept, "step %s of %s waits for semaphore %s, which has the units", r.graph.Steps[at[0]].Name, r.name, need.Name)
+			}
 		}
-		waits = waits || len(p.Waits) > 0 && len(held) > 0
 		if !waits || !p.Idle() {
 			w.watch.fail(workflowKept, "run %s stands still", name)
 		}

@@ -447,3 +447,45 @@ func (t children) flowStep(old *flowRecord) (ws []store.Write) {
 	}
 	return append(ws, store.Write{Key: flowPrefix + old.name, Value: &next})
 }
+
+// awaits reports whether an item of a run waits for something that is still to come: an operator, the end of a
+// back-off, or the end of the job or run of its latest attempt.
+func awaits(t *globalTerm, r *flowRecord, step, item int) bool {
+	switch it := r.items[step][item]; it.Stage {
+	case flow.Approval:
+		return it.Until.IsZero() || it.Until.After(time.Unix(0, t.g.h.Wall()))
+	case flow.Backoff:
+		return it.Until.After(time.Unix(0, t.g.h.Wall()))
+	case flow.Active, flow.Stopping:
+		if r.inner[step] != nil {
+			in := t.w.watch.innerOf(r, step, item)
+			return in != nil && !in.ended
+		}
+		s, gone := (children{t}).runState(r.childName(step, item, r.attempts[step][item]))
+		return !gone && s == plan.Active
+	}
+	return false
+}
+
+// unused reports whether nothing justifies that a step waits for a semaphore: the steps that hold units leave enough,
+// and no other step waits for those that are held. No run that uses the semaphore has changed for ten seconds.
+func unused(t *globalTerm, need semaphore.Need) bool {
+	held, waiters := map[string]int{}, 0
+	same := func(n semaphore.Need) bool { return n.Name == need.Name }
+	for _, r := range t.flows {
+		if slices.ContainsFunc(r.needs, func(all []semaphore.Need) bool { return slices.ContainsFunc(all, same) }) && t.w.Now-r.at < 10e9 {
+			return false
+		}
+		r.addHeld(held)
+		if r.ended {
+			continue
+		}
+		for _, at := range (children{t}).decideFlow(r).Waits {
+			if slices.ContainsFunc(r.needs[at[0]], same) {
+				waiters++
+			}
+		}
+	}
+	n := held[need.Name]
+	return n == 0 || n+need.Units <= t.w.units[need.Name] && waiters == 1
+}

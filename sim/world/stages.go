@@ -166,7 +166,7 @@ func (t rollouts) takeBack() {
 			case place.RolloutForgetHealthy:
 				return []store.Write{{Key: healthyPrefix + name, Delete: true}}
 			case place.RolloutRevert:
-				next := &jobRecord{jobVersion: t.w.backTo(j, t.healthy[name].jobVersion), run: j.run, revision: j.revision}
+				next := &jobRecord{jobVersion: backTo(t.w, j, t.healthy[name].jobVersion), run: j.run, revision: j.revision}
 				return append([]store.Write{{Key: jobPrefix + name, Value: next}}, t.writes(next)...)
 			}
 			return nil
@@ -206,7 +206,7 @@ func (t rollouts) factsOf(j *jobRecord) place.Rollout {
 }
 
 // backTo returns the version that follows j and has the spec of a healthy version.
-func (w *world) backTo(j *jobRecord, healthy *jobVersion) *jobVersion {
+func backTo(w *world, j *jobRecord, healthy *jobVersion) *jobVersion {
 	v := *healthy.origin()
 	v.version, v.backTo, v.groups = j.version+1, healthy.origin(), nil
 	if v.order != nil { // it begins where the version failed, and is not paused
@@ -398,7 +398,7 @@ func (v *turnWatch) recorded(name string, old, next any) {
 			at.ends[r] = turnEnd{v.w.Now, t.g.h.WallOff, end.Failed != ""}
 		}
 	}
-	if waits := v.idle(t, j, at, 20*time.Second); failed && is.Decided && waits != "" {
+	if waits := v.idle(t, j, at, 20*time.Second); failed && is.Decided && !was.Waits() && waits != "" {
 		v.w.watch.fail(orderKept, "version %d of %s fails (%s), and %s waits for it; on_failure is continue", is.Version, name, is.Failed, waits)
 	}
 }

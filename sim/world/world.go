@@ -177,6 +177,7 @@ var breaks = map[plant.Bug][]int{
 	plant.BackfillStands:    {scheduleKept},
 	plant.UnitsForgotten:    {workflowKept},
 	plant.RetryAll:          {workflowKept},
+	plant.EndForgotten:      {workflowKept},
 	plant.PauseForgotten:    {orderKept},
 	plant.ContinueForgotten: {orderKept},
 	plant.RevertForgotten:   {orderKept},

@@ -133,7 +133,7 @@ func (d *decider) item(i, item int) {
 			d.act(Action{Do: Stop, Step: i, Item: item, End: steps.TimedOut, Why: tooLong})
 		}
 	case Stopping:
-		if end, _ := d.v.Job(i, item); end != steps.None {
+		if end, _ := d.v.Job(i, item); end != steps.None && !plant.Is(plant.EndForgotten) {
 			d.ended(i, item, it, it.End, tooLong)
 		}
 	}
