@@ -64,8 +64,11 @@ func once(c *cli.Session, p *page) error {
 		return err
 	}
 	whole := &nusav1.OverviewUpdate{}
-	for !p.m.Synced {
+	for !p.m.Synced || p.m.Counts == nil { // a busy server may read the jobs after the rest
 		u, err := stream.Recv()
+		if err != nil && p.m.Synced && c.Ctx.Err() == nil {
+			break
+		}
 		if err != nil {
 			return err
 		}

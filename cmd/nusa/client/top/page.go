@@ -141,6 +141,9 @@ func (p *page) counted(w *term.Screen, states map[nusav1.RegionState]int32) stri
 
 // jobs says how many jobs there are, by state.
 func (p *page) jobs(w *term.Screen) string {
+	if p.m.Counts == nil {
+		return "the jobs are not counted yet"
+	}
 	text := term.Plural(p.m.Counts.GetTotal(), "job")
 	var out []string
 	for n := range int32(len(nusav1.JobState_name)) {
