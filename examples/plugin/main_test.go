@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest"
 	"github.com/nusa-scheduler/nusa/agent/driver/plugin"
+	"github.com/nusa-scheduler/nusa/agent/setup"
 	"github.com/nusa-scheduler/nusa/internal/boottime"
 )
 
@@ -85,6 +87,38 @@ func TestPath(t *testing.T) {
 	}
 	if st, err := d.Wait(t.Context(), id); err != nil || st.ExitCode != 0 {
 		t.Errorf("%+v: %v", st, err)
+	}
+}
+
+// TestOutput: a task of a plugin writes the output of a step of a workflow, of at most 16 KiB.
+func TestOutput(t *testing.T) {
+	d, dir := open(t, t.TempDir()), t.TempDir()
+	s, err := setup.New(setup.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const alloc = "00000000-0000-4000-8000-000000000000"
+	folder := s.TaskDir(alloc, "t")
+	for _, p := range []string{folder, s.SharedDir(alloc)} {
+		if err := os.MkdirAll(p, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for run, n := range []int{5, setup.MaxOutput, setup.MaxOutput + 1} {
+		id := driver.ID{Alloc: alloc, Task: "t", Run: run + 1}
+		err := d.Start(t.Context(), driver.Task{ID: id, Dir: folder, AllocDir: s.SharedDir(alloc), Logs: driver.LogBounds{Files: 1, SizeBytes: 4096},
+			Env:    map[string]string{"NUSA_OUTPUT": filepath.Join(folder, setup.OutputFile)},
+			Config: map[string]any{"text": fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x > $NUSA_OUTPUT", n)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st, err := d.Wait(t.Context(), id); err != nil || st.ExitCode != 0 {
+			t.Fatalf("%+v: %v", st, err)
+		}
+		text, err := s.Output(alloc, "t")
+		if (err != nil) != (n > setup.MaxOutput) || err == nil && text != strings.Repeat("x", n) {
+			t.Errorf("%d bytes: %d bytes, %v", n, len(text), err)
+		}
 	}
 }
 

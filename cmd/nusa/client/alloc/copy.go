@@ -37,6 +37,9 @@ what it leaves out.
 			if c.Output != "table" {
 				return errors.New("--output: alloc fs cp writes files, and one line for people")
 			}
+			if instance, file, colon := strings.Cut(args[0], ":"); colon {
+				return fmt.Errorf("%q: give the instance and the path as two arguments: %s alloc fs cp %s %s", args[0], c.Program, cmp.Or(instance, "ID"), cmp.Or(file, "PATH"))
+			}
 			ctx, cancel := c.WithTimeout()
 			a, err := findAlloc(ctx, c, args[0])
 			cancel()

@@ -142,7 +142,7 @@ func writeEntries(w *term.Screen, resp *nusav1.ListAuditResponse) {
 			outcome(w, e.GetOutcome()), e.GetVerb(), e.GetKind(), nameOf(e), e.GetRegion(), term.OneLine(e.GetReason()))
 	}
 	t.DropEmpty("SOURCE", "FROM", "REGION", "REASON")
-	t.Narrow(w.Width, "FROM", "REGION", "OUTCOME")
+	t.Narrow(w.Width, "FROM", "REGION", "OUTCOME", "SOURCE", "REASON", "KIND")
 	t.Write(w)
 	if resp.GetNextPage() != "" {
 		fmt.Fprintln(w, w.Faint("(earlier entries: --limit)"))

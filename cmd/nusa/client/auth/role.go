@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"charm.land/lipgloss/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
@@ -21,20 +22,38 @@ func roleListCommand(s *cli.Settings) *cobra.Command {
 
 func writeRoles(w *term.Screen, roles []*nusav1.AuthRole) {
 	t := term.NewTable("ROLE", "FROM", "RULE")
+	room := w.Width
+	for _, r := range roles {
+		room = min(room, w.Width-len(r.GetName())-len("built in")-2*len(term.Gap)-1)
+	}
 	for _, r := range roles {
 		name, from := r.GetName(), "stored"
 		if r.GetBuiltIn() {
 			from = "built in"
 		}
 		for _, rule := range r.GetRules() {
-			t.Row(name, from, term.OneLine(ruleText(rule)))
-			name, from = "", ""
+			for _, line := range atCommas(term.OneLine(ruleText(rule)), room) {
+				t.Row(name, from, line)
+				name, from = "", ""
+			}
 		}
 		if len(r.GetRules()) == 0 {
 			t.Row(name, from, "none")
 		}
 	}
 	t.Write(w)
+}
+
+// atCommas breaks a text after commas into lines that fit a width. A width of 0 or less is unlimited.
+func atCommas(text string, width int) (lines []string) {
+	line := ""
+	for part := range strings.SplitAfterSeq(text, ",") {
+		if line != "" && width > 0 && lipgloss.Width(line)+lipgloss.Width(part) > width {
+			lines, line = append(lines, line), "  "
+		}
+		line += part
+	}
+	return append(lines, line)
 }
 
 // ruleText returns a rule as the flags of `role set` take it.

@@ -71,7 +71,8 @@ func writeSystemNote(w *term.Screen, j *nusav1.Job) {
 	}
 	for name, g := range j.GetStatus().GetGroups() {
 		if everyNode(j.GetSpec(), name) && len(g.GetSlots()) > 1 {
-			fmt.Fprintf(w, "\n%s\n", w.Faint("each region numbers the instances of a system job by itself: equal numbers in two regions are two instances"))
+			fmt.Fprintln(w)
+			w.Note("", "each region numbers the instances of a system job by itself: equal numbers in two regions are two instances")
 			return
 		}
 	}

@@ -122,6 +122,14 @@ func toLeave(n *nusav1.Node) int32 {
 	return n.GetAllocations()
 }
 
+// systemStays says that instances of system jobs stay on a node that drains.
+func systemStays(n int32) string {
+	if n == 1 {
+		return "; 1 instance of system jobs stays"
+	}
+	return fmt.Sprintf("; %d instances of system jobs stay", n)
+}
+
 // drainLimits says what the deadline of a drain is and what becomes of system jobs.
 func drainLimits(d *nusav1.NodeDrain) string {
 	text := ""
@@ -133,7 +141,7 @@ func drainLimits(d *nusav1.NodeDrain) string {
 	}
 	switch n := d.GetSystemLeft(); {
 	case n > 0 && d.GetIgnoreSystem():
-		text += fmt.Sprintf("; %s of system jobs stay", term.Plural(n, "instance"))
+		text += systemStays(n)
 	case n == 1:
 		text += "; 1 instance of system jobs stops last"
 	case n > 0:
@@ -149,7 +157,10 @@ func workText(n *nusav1.Node, nusa string) string {
 	if n.GetDraining() {
 		left := "nothing is left on it"
 		if n.GetAllocations() > 0 && toLeave(n) == 0 {
-			left = "nothing must leave it" + drainLimits(n.GetDrain())
+			left = "nothing must leave it"
+			if k := n.GetDrain().GetSystemLeft(); k > 0 {
+				left += systemStays(k)
+			}
 		}
 		if toLeave(n) > 0 {
 			left = term.Plural(toLeave(n), "allocation") + " to move" + drainLimits(n.GetDrain())

@@ -62,7 +62,7 @@ func writeNode(w *term.Screen, n *nusav1.Node) {
 		add("network", strings.TrimSpace(i.GetName()+" "+strings.Join(i.GetAddresses(), " ")))
 	}
 	if inv.GetSharedMachine() != "" {
-		add("shared", "several agents share the machine; the capacity is this agent's part")
+		add("shared", "several agents share the machine: capacity is this agent's part")
 	}
 	t.WriteBody(w)
 	writeDrivers(w, inv.GetDrivers())
