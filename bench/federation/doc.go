@@ -10,7 +10,7 @@
 //	watch.go        watches of a sample of the jobs
 //	figures.go      connect, idle time, CPU, memory and restart
 //	history.go      jobs that have ended, for the restarted server
-//	etcd.go         etcd alone, as a process
+//	etcd.go         etcd alone, as a process: its rate, and how long it takes to open and read a copy of the data
 //	ratios.go       the bare parts (package parts), and the figures divided by theirs
 //	clean.go        removal of jobs and regions from a running federation
 package federation

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nusa-scheduler/nusa/bench/report"
+	"github.com/nusa-scheduler/nusa/global/store"
 )
 
 const (
@@ -48,6 +49,47 @@ type EtcdRate struct {
 	JobsPerS float64 `json:"jobs_per_s"`
 }
 
+// RestartParts are the parts of Result.ServingS that no server with the same data can avoid, in
+// seconds: an etcd member opens a copy of the killed server's data, and reads all keys. Nothing is done with the
+// keys. The JSON output of `nusa bench federation-etcd --read` has the same form.
+type RestartParts struct {
+	EtcdOpen float64 `json:"etcd_open"`
+	EtcdRead float64 `json:"etcd_read"`
+	// CPU is the CPU time of both. Keys is the number of keys.
+	CPU  float64 `json:"cpu"`
+	Keys int     `json:"keys"`
+}
+
+// readAlone measures the parts of a restart in another process. dir is a copy of an etcd's folder.
+func (m *measurement) readAlone(ctx context.Context, dir string) (*RestartParts, error) {
+	m.o.progress("opening a copy of the data with etcd alone")
+	r := &RestartParts{}
+	return r, m.alone(ctx, r, dir, "--read")
+}
+
+// ReadAlone opens the data of an etcd member in this process, and reads all keys once.
+func ReadAlone(ctx context.Context, dir string) (RestartParts, error) {
+	ports, err := report.FreePorts(1)
+	if err != nil {
+		return RestartParts{}, err
+	}
+	start := time.Now()
+	s, err := store.OpenEtcd(ctx, store.EtcdConfig{Name: "alone", DataDir: dir, PeerAddr: fmt.Sprintf("127.0.0.1:%d", ports[0])})
+	if err != nil {
+		return RestartParts{}, err
+	}
+	defer s.Close()
+	out := RestartParts{EtcdOpen: report.Seconds(time.Since(start))}
+	start = time.Now()
+	if _, err := s.List(ctx, "/", func(store.KV) error { out.Keys++; return nil }); err != nil {
+		return RestartParts{}, err
+	}
+	out.EtcdRead = report.Seconds(time.Since(start))
+	cpu, err := report.CPUTime(os.Getpid())
+	out.CPU = report.Seconds(cpu)
+	return out, err
+}
+
 // etcdAlone measures etcd in another process, with its data on the disk that the server
 // uses.
 func (m *measurement) etcdAlone(ctx context.Context) (float64, error) {
@@ -64,22 +106,28 @@ func (m *measurement) etcdAlone(ctx context.Context) (float64, error) {
 	if m.o.Stream {
 		jobs = jobsPerBatch
 	}
-	cmd := report.Process(m.exe, "bench", "federation-etcd", dir, "--jobs", fmt.Sprint(jobs), "--for", m.o.Etcd.String())
+	r := EtcdRate{}
+	err = m.alone(ctx, &r, dir, "--jobs", fmt.Sprint(jobs), "--for", m.o.Etcd.String())
+	return r.JobsPerS, err
+}
+
+// alone runs `nusa bench federation-etcd` for a folder, and reads its output into result.
+func (m *measurement) alone(ctx context.Context, result any, dir string, flags ...string) error {
+	cmd := report.Process(m.exe, append([]string{"bench", "federation-etcd", dir}, flags...)...)
 	var out, why bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &why
 	if err := cmd.Start(); err != nil {
-		return 0, fmt.Errorf("start etcd alone: %w", err)
+		return fmt.Errorf("start etcd alone: %w", err)
 	}
 	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })()
 	if err := cmd.Wait(); err != nil {
 		lines := strings.Split(strings.TrimSpace(why.String()), "\n")
-		return 0, report.Cause(ctx, fmt.Errorf("etcd alone: %w: %s", err, lines[len(lines)-1]))
+		return report.Cause(ctx, fmt.Errorf("etcd alone: %w: %s", err, lines[len(lines)-1]))
 	}
-	r := EtcdRate{}
-	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
-		return 0, fmt.Errorf("etcd alone: its output is no result: %w", err)
+	if err := json.Unmarshal(out.Bytes(), result); err != nil {
+		return fmt.Errorf("etcd alone: its output is no result: %w", err)
 	}
-	return r.JobsPerS, nil
+	return nil
 }
 
 // EtcdAlone runs an etcd member in this process, with its data in dir. It measures for the

@@ -83,7 +83,7 @@ func TestResult(t *testing.T) {
 		Regions: 1000, Jobs: 1_000_000, DecidedPerS: 12_345.6, AcceptedPerS: 12_300.1, EtcdJobsPerS: v(15_600), SubmitToOfferedMS: Pair{P50: 3.25, P99: 1234},
 		SubmitToRunningMS: Pair{P50: 9, P99: 29}, ServerCPUUSPerJob: v(98.7), ServerPeakRSSMB: v(350.2), BytesWrittenPerJob: v(3019),
 		ConnectS: 3.9, ConnectMB: Traffic{Down: 19.5, Up: 92.1}, ConnectMemory: &Memory{140, 99.5},
-		Idle: &Idle{Cores: v(0.05), DownBytes: 500, UpBytes: 499, Memory: &Memory{149, 101}}, RestartS: v(2.9), RestartMemory: &Memory{300, 250},
+		Idle: &Idle{Cores: v(0.05), DownBytes: 500, UpBytes: 499, Memory: &Memory{149, 101}}, RestartS: v(2.9), RestartParts: &RestartParts{0.8, 0.4, 1.5, 400_000}, RestartMemory: &Memory{300, 250},
 		Slots: 1_333_334, Decided: 1_333_334, Accepted: 1_333_334, Watched: 500, Seconds: 81.2, Concurrency: 4096, SubmitMS: Pair{P50: 2, P99: 20}, Retries: 12,
 		Ended: 34, ServingS: 1.9, LoadCPUSeconds: 60.1, Filesystem: "ext4", Incomplete: true,
 	}
@@ -130,7 +130,7 @@ func TestMeasure(t *testing.T) {
 			t.Errorf("stream %t: %+v", stream, r)
 		}
 		if *r.EtcdJobsPerS <= 0 || *r.ServerPeakRSSMB <= 0 || *r.BytesWrittenPerJob < 0 || r.ConnectMB.Up <= 0 || r.Idle.Cores == nil || *r.RestartS <= 0 ||
-			r.ConnectMemory.OwnMB <= 0 || r.Idle.Memory.RSSMB <= r.Idle.Memory.OwnMB || r.RestartMemory.RSSMB <= 0 {
+			r.ConnectMemory.OwnMB <= 0 || r.Idle.Memory.RSSMB <= r.Idle.Memory.OwnMB || r.RestartMemory.RSSMB <= 0 || r.RestartParts.EtcdOpen <= 0 || r.RestartParts.Keys < 120 {
 			t.Errorf("stream %t: figures are missing: %+v", stream, r)
 		}
 		if left, err := os.ReadDir(o.Dir); err != nil || len(left) > 0 {

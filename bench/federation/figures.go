@@ -186,12 +186,28 @@ func (m *measurement) idle(ctx context.Context) error {
 	return err
 }
 
+// restartParts measures the parts of a restart with a copy of the killed server's data.
+func (m *measurement) restartParts(ctx context.Context) (err error) {
+	if m.bare || m.o.Etcd == 0 {
+		return nil
+	}
+	dir := filepath.Join(m.server.dir, "copy")
+	if err := os.CopyFS(filepath.Join(dir, "member"), os.DirFS(filepath.Join(m.server.dir, "data", "etcd", "member"))); err != nil {
+		return err
+	}
+	m.r.RestartParts, err = m.readAlone(ctx, dir)
+	return errors.Join(err, os.RemoveAll(dir))
+}
+
 // restart kills the server, starts it again, and waits until it decides.
 func (m *measurement) restart(ctx context.Context) error {
 	ctx, cancel := report.Within(ctx, restartWithin, fmt.Errorf("not within %s", restartWithin))
 	defer cancel()
 	m.o.progress("restarting %s", m.server.Name)
 	m.server.Kill()
+	if err := m.restartParts(ctx); err != nil {
+		return fmt.Errorf("parts of the restart: %w", err)
+	}
 	if m.o.Profile != "" {
 		m.server.profiledTo(filepath.Join(m.o.Profile, "restart"), "--start")
 	}

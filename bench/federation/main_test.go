@@ -3,6 +3,7 @@ package federation
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -67,11 +68,17 @@ func serveParts(dir string, args []string) error {
 func etcdAlone(dir string, args []string) error {
 	var jobs int
 	var d time.Duration
+	var read bool
 	f := flag.NewFlagSet("federation-etcd", flag.ContinueOnError)
 	f.IntVar(&jobs, "jobs", 0, "")
 	f.DurationVar(&d, "for", 0, "")
+	f.BoolVar(&read, "read", false, "")
 	if err := f.Parse(args); err != nil {
 		return err
+	}
+	if read {
+		r, err := ReadAlone(context.Background(), dir)
+		return errors.Join(err, json.NewEncoder(os.Stdout).Encode(r))
 	}
 	r, err := EtcdAlone(context.Background(), dir, jobs, d)
 	if err != nil {

@@ -44,6 +44,8 @@ type Result struct {
 	RestartS *float64 `json:"restart_s"`
 	// ServingS is the part of RestartS until the server responds as the active server.
 	ServingS float64 `json:"serving_s,omitempty"`
+	// RestartParts has the parts of ServingS that are etcd's own; nil without Options.Etcd.
+	RestartParts *RestartParts `json:"restart_parts_s,omitempty"`
 	// RestartMemory is the memory of the restarted server after its first decision.
 	RestartMemory *Memory  `json:"restart_memory,omitempty"`
 	History       *History `json:"history,omitempty"`
@@ -169,6 +171,9 @@ func (r *Result) Table(w io.Writer) error {
 	}
 	if r.RestartMemory != nil {
 		row("  memory then", "%s", r.RestartMemory)
+	}
+	if p := r.RestartParts; p != nil {
+		row("  etcd alone", "opened after %.3f s, %d keys read after %.3f s", p.EtcdOpen, p.Keys, p.EtcdOpen+p.EtcdRead)
 	}
 	if h := r.History; h != nil {
 		row("with a history", "%d jobs; %s", h.Jobs, h.Memory)

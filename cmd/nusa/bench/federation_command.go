@@ -103,10 +103,19 @@ func federationCommand() *cobra.Command {
 func federationEtcdCommand() *cobra.Command {
 	var jobs int
 	var d time.Duration
+	var read bool
 	cmd := &cobra.Command{
 		Use: "federation-etcd FOLDER", Hidden: true, Args: cobra.ExactArgs(1),
 		Short: "Print how many jobs a second etcd alone stores",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if read {
+				defer serve.PaceCollector(serve.HeapBudget)()
+				r, err := federation.ReadAlone(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(r)
+			}
 			r, err := federation.EtcdAlone(cmd.Context(), args[0], jobs, d)
 			if err != nil {
 				return err
@@ -116,6 +125,7 @@ func federationEtcdCommand() *cobra.Command {
 	}
 	cmd.Flags().IntVar(&jobs, "jobs", 1, "jobs of a transaction")
 	cmd.Flags().DurationVar(&d, "for", time.Second, "measured time")
+	cmd.Flags().BoolVar(&read, "read", false, "print instead how long etcd alone takes to open the folder and to read all keys")
 	return cmd
 }
 
