@@ -32,6 +32,12 @@ func (s *Summaries) Put(at string, sum *nusav1.JobSummary) {
 	sum.Namespace, sum.Job = "", ""
 	encoded, _ := proto.Marshal(sum) // cannot fail: a region sent it
 	sum.Namespace, sum.Job = namespace, job
+	s.PutEncoded(at, encoded)
+}
+
+// PutEncoded sets the summary of a region. encoded lacks the names of the job. Nobody may change it
+// afterwards.
+func (s *Summaries) PutEncoded(at string, encoded []byte) {
 	if i, found := s.find(at); found {
 		s.list[i].encoded = encoded
 	} else {
@@ -58,10 +64,46 @@ func (s *Summaries) Encoded(at string) []byte {
 	return s.list[i].encoded
 }
 
+// The fields of nusav1.JobSummary that CutNames reads.
+const (
+	namespaceField protowire.Number = 1
+	jobField       protowire.Number = 2
+	localField     protowire.Number = 3
+)
+
+// CutNames divides an encoded summary into the names of the job and the rest, as AppendField has joined them. ok is
+// false if it has another form, or is of a job of the region's own.
+func CutNames(summary []byte) (namespace, job, rest []byte, ok bool) {
+	cut := func(want protowire.Number) (value []byte) {
+		number, kind, tag := protowire.ConsumeTag(rest)
+		if tag < 0 || number != want || kind != protowire.BytesType {
+			return nil
+		}
+		value, n := protowire.ConsumeBytes(rest[tag:])
+		if n < 0 {
+			return nil
+		}
+		rest = rest[tag+n:]
+		return value
+	}
+	rest = summary
+	namespace, job = cut(namespaceField), cut(jobField)
+	if len(namespace) == 0 || len(job) == 0 {
+		return nil, nil, nil, false
+	}
+	for b := rest; len(b) > 0; {
+		number, _, n := protowire.ConsumeField(b)
+		if n < 0 || number <= localField {
+			return nil, nil, nil, false
+		}
+		b = b[n:]
+	}
+	return namespace, job, rest, true
+}
+
 // AppendField appends an encoded summary and the names of its job to b, as the field with a number
 // of another message.
 func AppendField(b []byte, number protowire.Number, namespace, job string, encoded []byte) []byte {
-	const namespaceField, jobField = 1, 2 // of JobSummary
 	size := protowire.SizeTag(namespaceField) + protowire.SizeBytes(len(namespace)) +
 		protowire.SizeTag(jobField) + protowire.SizeBytes(len(job)) + len(encoded)
 	b = protowire.AppendTag(b, number, protowire.BytesType)

@@ -27,8 +27,7 @@ func (st *State) apply(key string, msg any, revision int64) {
 	case strings.HasPrefix(key, jobPrefix):
 		st.applyJob(key[len(jobPrefix):], recordOfMessage(msg), revision)
 	case strings.HasPrefix(key, slotPrefix):
-		slot, _ := msg.(*nusav1.Slot)
-		st.applySlot(key[len(slotPrefix):], slot, revision)
+		st.applySlot(key[len(slotPrefix):], msg, revision)
 	case strings.HasPrefix(key, RegionPrefix):
 		rec, _ := msg.(*nusav1.Region)
 		st.applyRegion(key[len(RegionPrefix):], rec, revision)
@@ -78,8 +77,7 @@ func (st *State) apply(key string, msg any, revision int64) {
 	case key == auditKeysKey:
 		st.auditKeys = true
 	case strings.HasPrefix(key, CheckpointPrefix):
-		rec, _ := msg.(*nusav1.CheckpointRecord)
-		st.applyCheckpoint(key[len(CheckpointPrefix):], rec)
+		st.applyCheckpoint(key[len(CheckpointPrefix):], msg)
 	default:
 		applyOther(st, key, msg)
 	}
@@ -170,11 +168,18 @@ func (st *State) weigh(j *Job) {
 	st.Room.Weigh(j.Key.Namespace, was, j.weight)
 }
 
-func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
-	if msg != nil {
-		slot := slotFromProto(key, msg, revision)
-		st.putSlot(key, &slot, revision)
+// applySlot changes the state by a slot. msg is a message that was written, or a slot that was read.
+func (st *State) applySlot(key string, msg any, revision int64) {
+	switch slot := msg.(type) {
+	case *region.Slot:
+		st.putSlot(key, slot, revision)
 		return
+	case *nusav1.Slot:
+		if slot != nil {
+			put := slotFromProto(key, slot, revision)
+			st.putSlot(key, &put, revision)
+			return
+		}
 	}
 	if parts := strings.SplitN(key, "/", 3); len(parts) == 3 {
 		st.removeSlot(st.job(JobKey{parts[0], parts[1]}), key, revision)
@@ -360,18 +365,19 @@ func (st *State) removeOrder(name string, s *region.Slot, revision int64) {
 	}
 }
 
-// applyCheckpoint adds a chunk of a region's checkpoint. Its summaries count only while the state
-// is loaded. After that the region itself sends later summaries.
-func (st *State) applyCheckpoint(key string, rec *nusav1.CheckpointRecord) {
+// applyCheckpoint adds a chunk of a region's checkpoint. msg is a message that was written, or a chunk that
+// was read. Its summaries count only while the state is loaded. After that the region itself sends later
+// summaries.
+func (st *State) applyCheckpoint(key string, msg any) {
 	name, chunk, _ := strings.Cut(key, "/")
 	n, err := strconv.Atoi(chunk)
 	r := st.Regions[name]
-	if err != nil || r == nil || rec == nil {
+	if err != nil || r == nil || msg == nil {
 		return
 	}
 	st.Room.Count(n < r.stored.chunks, true)
 	r.stored.chunks = max(r.stored.chunks, n+1)
-	if st.loading {
+	if rec, read := msg.(*loadedCheckpoint); read && st.loading {
 		r.checkpoint = append(r.checkpoint, rec)
 		if rec.GetReport() != nil {
 			r.SetReport(rec.GetReport(), st.Clock(), true)

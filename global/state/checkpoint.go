@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,10 +11,13 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/compact"
+	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/wait"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -245,4 +249,86 @@ func hashOfReport(rep *nusav1.RegionReport) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write(b)
 	return max(1, h.Sum64())
+}
+
+// checkpointSummaries is CheckpointRecord.summaries.
+const checkpointSummaries protowire.Number = 3
+
+// loadedCheckpoint is a part of a stored checkpoint. Its summaries stay encoded, because to decode and
+// encode those of all jobs would take half of the time in which a server starts.
+type loadedCheckpoint struct {
+	*nusav1.CheckpointRecord
+	summaries [][]byte
+}
+
+// loadCheckpoint returns a stored part of a checkpoint.
+func loadCheckpoint(kv store.KV) (*loadedCheckpoint, error) {
+	out := &loadedCheckpoint{CheckpointRecord: &nusav1.CheckpointRecord{}}
+	if len(kv.Value) == 0 || kv.Value[0] != formatProto {
+		return nil, Decode(kv, out.CheckpointRecord) // which says what is wrong
+	}
+	others := store.KV{Key: kv.Key, Value: []byte{formatProto}}
+	for rest := kv.Value[1:]; len(rest) > 0; {
+		number, kind, size := protowire.ConsumeField(rest)
+		if size < 0 {
+			return nil, Decode(kv, out.CheckpointRecord)
+		}
+		if number == checkpointSummaries && kind == protowire.BytesType {
+			_, _, tag := protowire.ConsumeTag(rest)
+			summary, _ := protowire.ConsumeBytes(rest[tag:])
+			out.summaries = append(out.summaries, summary)
+		} else {
+			others.Value = append(others.Value, rest[:size]...)
+		}
+		rest = rest[size:]
+	}
+	return out, Decode(others, out.CheckpointRecord)
+}
+
+// restoreCheckpoint makes a loaded checkpoint the region's latest summaries and report. The lock is
+// held.
+func restoreCheckpoint(st *State, r *Region) error {
+	if len(r.checkpoint) == 0 {
+		return nil
+	}
+	complete, n := int(r.checkpoint[0].GetChunks()) == len(r.checkpoint), 0
+	for _, c := range r.checkpoint {
+		n += len(c.summaries)
+	}
+	r.SummaryKeys = make(map[string]struct{}, n)
+	for _, c := range r.checkpoint {
+		for _, summary := range c.summaries {
+			if err := restoreSummary(st, r, summary); err != nil {
+				return fmt.Errorf("checkpoint of region %s: %w: %w", r.Name, ErrFormat, err)
+			}
+		}
+		complete = complete && proto.Equal(c.GetPosition(), r.checkpoint[0].GetPosition())
+	}
+	if complete {
+		p := r.checkpoint[0].GetPosition()
+		r.SummariesAt = link.Position{Epoch: p.GetEpoch(), Sequence: p.GetSequence()}
+	}
+	r.checkpoint = nil
+	return nil
+}
+
+// restoreSummary applies an encoded summary of a checkpoint. It decodes only what needs more than to be kept.
+// The lock is held.
+func restoreSummary(st *State, r *Region, encoded []byte) error {
+	if namespace, name, rest, ok := compact.CutNames(encoded); ok {
+		j := st.Jobs[JobKey{string(namespace), string(name)}]
+		if j != nil && j.Record != nil && j.Record.Type() != place.Batch && j.Summaries.Encoded(r.Name) == nil {
+			r.SummaryKeys[j.path] = struct{}{}
+			j.Summaries.PutEncoded(r.Name, bytes.Clone(rest))
+			st.summaryChanged(j)
+			return nil
+		}
+	}
+	sum := &nusav1.JobSummary{}
+	if err := proto.Unmarshal(encoded, sum); err != nil {
+		return err
+	}
+	NoteSummary(st, r, SummaryKey(r.Name, sum), sum)
+	st.ApplySummary(r, sum)
+	return nil
 }

@@ -1,12 +1,19 @@
 package state
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -120,6 +127,81 @@ func BenchmarkCheckpoint(b *testing.B) {
 		r.CheckpointDue = true
 		if len(c.collect(r.Name)) == 0 {
 			b.Fatal("nothing to store")
+		}
+	}
+}
+
+// TestRestoredSummariesAreThoseOfTheRecord: a server that starts keeps the encoded summaries of a checkpoint. It
+// then knows the same as one that decodes the record: also for batch jobs, for a region's own jobs, for
+// a job that was purged, and for a record whose summaries have another form.
+func TestRestoredSummariesAreThoseOfTheRecord(t *testing.T) {
+	const name = "oslo"
+	st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
+	st.apply(RegionPrefix+name, &nusav1.Region{ClusterId: "o"}, 1)
+	for i, job := range []string{"api", "shop", "batch"} {
+		spec := testJob(job, 2)
+		if job == "batch" {
+			spec.Type = nusav1.JobType_JOB_TYPE_BATCH
+		}
+		st.apply(jobPrefix+"default/"+job, &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1}}, int64(2+i))
+	}
+	counts := map[string]*nusav1.InstanceCounts{"web": {Running: 1, Failed: 1}}
+	sums := []*nusav1.JobSummary{
+		{Namespace: "default", Job: "api", Groups: counts, Index: 5, Version: 1, Override: &nusav1.Override{Held: 2}},
+		{Namespace: "default", Job: "api", Local: true, Groups: counts, Index: 6},
+		{Namespace: "default", Job: "batch", Groups: counts, Index: 7},
+		{Namespace: "default", Job: "purged", Index: 8},
+		{Namespace: "default", Job: "shop", Index: 9, Run: 3},
+		{Namespace: "default", Job: "shop", Index: 4, Run: 2}, // older than the one before
+	}
+	value, err := Encode(&nusav1.CheckpointRecord{Position: &nusav1.Position{Epoch: "x", Sequence: 9}, Chunks: 1, Report: &nusav1.RegionReport{NodesReady: 3}, Summaries: sums[1:]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The fields of the first summary have another order.
+	turned := protowire.AppendString(protowire.AppendTag(nil, 2, protowire.BytesType), "api")
+	rest := proto.CloneOf(sums[0])
+	rest.Job = ""
+	turned, err = proto.MarshalOptions{}.MarshalAppend(turned, rest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value = protowire.AppendBytes(protowire.AppendTag(value, checkpointSummaries, protowire.BytesType), turned)
+	st.loading = true
+	read := record{kv: store.KV{Key: CheckpointKey(name, 0), Value: value, ModRevision: 9}}
+	if err := decodeOne(&read, nil); err != nil {
+		t.Fatal(err)
+	}
+	st.apply(read.kv.Key, read.value, 9)
+	r := st.Regions[name]
+	if err := restoreCheckpoint(st, r); err != nil {
+		t.Fatal(err)
+	}
+	if r.SummariesAt != (link.Position{Epoch: "x", Sequence: 9}) || r.Report.GetNodesReady() != 3 || r.checkpoint != nil {
+		t.Errorf("summaries up to %v, %d nodes", r.SummariesAt, r.Report.GetNodesReady())
+	}
+	if got := slices.Sorted(maps.Keys(r.SummaryKeys)); !slices.Equal(got, []string{"default/api", "default/api@oslo", "default/batch", "default/purged", "default/shop"}) {
+		t.Errorf("summaries of %v", got)
+	}
+	for job, want := range map[string]*nusav1.JobSummary{"api": sums[0], "batch": sums[2], "shop": sums[4]} {
+		want = proto.CloneOf(want)
+		want.Namespace, want.Job = "", ""
+		if got := st.Jobs[JobKey{"default", job}].Summaries.Get(name); !proto.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", job, got, want)
+		}
+	}
+	if !st.Letters.Noted(JobKey{"default", "batch"}) {
+		t.Error("the failed instance of the batch job is not noted")
+	}
+	for what, bad := range map[string][]byte{"another format": {7}, "a cut record": value[:len(value)-1], "a cut summary": append(slices.Clone(value), 0x1a, 1, 0x80)} {
+		read := record{kv: store.KV{Key: CheckpointKey(name, 0), Value: bad, ModRevision: 9}}
+		err := decodeOne(&read, nil)
+		if err == nil {
+			st.apply(read.kv.Key, read.value, 9)
+			err = restoreCheckpoint(st, r)
+		}
+		if !errors.Is(err, ErrFormat) {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

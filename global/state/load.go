@@ -13,13 +13,12 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/recovery"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/store"
-	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/submits"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -252,8 +251,8 @@ func (st *State) Load(ctx context.Context, s store.Store) error {
 			return fmt.Errorf("load the records: %w", part.err)
 		}
 		makeRoom(st, part)
-		for i := range part.records {
-			r := &part.records[i]
+		for _, at := range part.order {
+			r := &part.parts[at.part][at.i]
 			st.apply(r.kv.Key, r.value, r.kv.ModRevision)
 			// Candidates change the store too, but regions learn only the revisions of terms.
 			st.Revision = max(st.Revision, r.kv.ModRevision)
@@ -283,8 +282,11 @@ func (st *State) Load(ctx context.Context, s store.Store) error {
 	st.Sessions.Terms = region.Loaded(beginningsOf(st.Leadership), written)
 	for _, r := range st.Regions {
 		r.Orders.ForgetUpTo(uint64(st.Revision))
-		st.restoreCheckpoint(r)
+		if err := restoreCheckpoint(st, r); err != nil {
+			return err
+		}
 	}
+	st.dropSteady()
 	st.notePaused(st.Leadership.GetMassLoss())
 	if !st.authStored {
 		applyAuth(st, nil, 0)
@@ -294,9 +296,17 @@ func (st *State) Load(ctx context.Context, s store.Store) error {
 
 // records are all records under a prefix, or the error of reading them.
 type records struct {
-	prefix  string
-	records []record
-	err     error
+	prefix string
+	parts  [][]record
+	// order has the places of the records in parts, ordered by revision.
+	order []placeOf
+	err   error
+}
+
+// placeOf is the place of a record with a revision: parts[part][i].
+type placeOf struct {
+	revision int64
+	part, i  int32
 }
 
 // readAhead reads the records under all prefixes at the same time, except the history, because the
@@ -306,33 +316,11 @@ func readAhead(ctx context.Context, readers *errgroup.Group, s store.Store) (all
 		out := make(chan records, 1)
 		all = append(all, out)
 		readers.Go(func() error {
-			list, err := readRecords(ctx, s, prefix)
-			out <- records{prefix, list, err}
+			out <- readRecords(ctx, s, prefix)
 			return nil
 		})
 	}
 	return all
-}
-
-// restoreCheckpoint makes a loaded checkpoint the region's latest summaries and report. The lock is
-// held.
-func (st *State) restoreCheckpoint(r *Region) {
-	if len(r.checkpoint) == 0 {
-		return
-	}
-	complete := int(r.checkpoint[0].GetChunks()) == len(r.checkpoint)
-	for _, c := range r.checkpoint {
-		for _, sum := range c.GetSummaries() {
-			NoteSummary(st, r, SummaryKey(r.Name, sum), sum)
-			st.ApplySummary(r, sum)
-		}
-		complete = complete && proto.Equal(c.GetPosition(), r.checkpoint[0].GetPosition())
-	}
-	if complete {
-		p := r.checkpoint[0].GetPosition()
-		r.SummariesAt = link.Position{Epoch: p.GetEpoch(), Sequence: p.GetSequence()}
-	}
-	r.checkpoint = nil
 }
 
 // TrimSets returns the memory of sets that were large, for example while the records were loaded: a map
@@ -356,7 +344,7 @@ const decodeAtOnce = 512
 
 // readRecords returns the records under a prefix, ordered by revision, because outboxes are
 // numbered by revision. It decodes on all processors while it reads.
-func readRecords(ctx context.Context, s store.Store, prefix string) ([]record, error) {
+func readRecords(ctx context.Context, s store.Store, prefix string) records {
 	var parts [][]record
 	var decoders errgroup.Group
 	decoders.SetLimit(runtime.GOMAXPROCS(0))
@@ -377,45 +365,44 @@ func readRecords(ctx context.Context, s store.Store, prefix string) ([]record, e
 		decoders.Go(func() error { return decodeAll(parts[n-1], &specs) })
 	}
 	if err := errors.Join(listed, decoders.Wait()); err != nil {
-		return nil, err
+		return records{prefix: prefix, err: err}
 	}
-	return byRevision(parts), nil
+	return records{prefix: prefix, parts: parts, order: byRevision(parts)}
 }
 
-// byRevision returns the records ordered by revision, those of one revision in their present order. It
-// sorts numbers, because a record is large.
-func byRevision(parts [][]record) []record {
-	type place struct {
-		revision int64
-		part, i  int32
+// byRevision returns the places of records ordered by revision, those of one revision in their present
+// order. It sorts numbers, because a record is large.
+func byRevision(parts [][]record) (order []placeOf) {
+	n := 0
+	for _, part := range parts {
+		n += len(part)
 	}
-	var order []place
+	order = make([]placeOf, 0, n)
 	for n, part := range parts {
 		for i := range part {
-			order = append(order, place{part[i].kv.ModRevision, int32(n), int32(i)})
+			order = append(order, placeOf{part[i].kv.ModRevision, int32(n), int32(i)})
 		}
 	}
-	slices.SortFunc(order, func(a, b place) int {
+	slices.SortFunc(order, func(a, b placeOf) int {
 		return cmp.Or(cmp.Compare(a.revision, b.revision), cmp.Compare(a.part, b.part), cmp.Compare(a.i, b.i))
 	})
-	records := make([]record, len(order))
-	for to, from := range order {
-		records[to] = parts[from.part][from.i]
-	}
-	return records
+	return order
 }
 
 // makeRoom allocates at once what records under a prefix will need. The lock is held.
 func makeRoom(st *State, part records) {
 	switch part.prefix {
 	case jobPrefix:
-		n := len(part.records)
+		n := len(part.order)
 		st.Jobs, st.Pending, st.Fresh = make(map[JobKey]*Job, n), make(JobSet, n), make(JobSet, n)
 	case slotPrefix:
 		n := map[string]int{}
-		for _, r := range part.records {
-			s, _ := r.value.(*nusav1.Slot)
-			n[s.GetRegion()]++
+		for _, part := range part.parts {
+			for i := range part {
+				if s, ok := part[i].value.(*region.Slot); ok {
+					n[s.Region]++
+				}
+			}
 		}
 		for name, slots := range n {
 			if r := st.Regions[name]; r != nil {
@@ -427,9 +414,20 @@ func makeRoom(st *State, part records) {
 
 // decodeAll decodes the values of records. specs is shared by the records of jobs.
 func decodeAll(records []record, specs *submits.Cache[Spec]) error {
+	var slots []region.Slot
+	var msg nusav1.Slot // one message for all slots takes less memory
 	for i := range records {
 		r := &records[i]
-		if err := decodeOne(r, specs); err != nil {
+		if strings.HasPrefix(r.kv.Key, slotPrefix) {
+			if slots == nil {
+				slots = make([]region.Slot, len(records))
+			}
+			if err := Decode(r.kv, &msg); err != nil {
+				return err
+			}
+			slots[i] = slotFromProto(r.kv.Key[len(slotPrefix):], &msg, r.kv.ModRevision)
+			r.value = &slots[i]
+		} else if err := decodeOne(r, specs); err != nil {
 			return err
 		}
 		r.kv.Value = nil
@@ -442,8 +440,50 @@ func decodeOne(r *record, specs *submits.Cache[Spec]) (err error) {
 	switch msg.(type) {
 	case *nusav1.JobRecord:
 		r.value, err = loadRecord(r.kv, specs)
+	case *nusav1.CheckpointRecord:
+		r.value, err = loadCheckpoint(r.kv)
 	default:
 		r.value, err = msg, Decode(r.kv, msg)
 	}
 	return err
+}
+
+// dropSteady takes the jobs out of Pending that the placer would leave as they are. Otherwise the first plan of a
+// term would have every job, and the first new job would wait for it. The lock is held.
+func (st *State) dropSteady() {
+	for k := range st.Pending {
+		if j := st.Jobs[k]; j != nil && st.steady(j) {
+			delete(st.Pending, k)
+			delete(st.Fresh, k)
+		}
+	}
+}
+
+// steady reports whether each instance of a job has a region that owns it in the present version, and
+// nothing about the job or these regions is in change. The placer does not plan such a job until
+// something changes. The lock is held.
+func (st *State) steady(j *Job) bool {
+	if j.Record == nil || j.Record.Stopped() || j.Record.Type() == place.System || !j.firstVersion() {
+		return false
+	}
+	missing := 0
+	for i := range j.Place().Groups {
+		g := &j.Place().Groups[i]
+		if g.Parallel > 0 {
+			return false
+		}
+		missing += g.Count
+	}
+	for s := range j.Slots.All() {
+		g, r := j.Place().Group(s.Group), st.Regions[s.Region]
+		if g == nil || s.To > g.Count || s.Desired != region.DesiredRun || s.System || s.Parallel > 0 || s.Hold > 0 || s.UnlessConnected ||
+			s.State != region.Offered && s.State != region.Accepted || j.needsPlacer(&s) || IsMoved(&s) {
+			return false
+		}
+		if r == nil || r.Record.GetLost() != nil || r.Record.GetDraining() || r.Record.GetReturning() {
+			return false
+		}
+		missing -= s.Count()
+	}
+	return missing == 0 // the slots of a group do not overlap
 }

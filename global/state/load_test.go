@@ -187,3 +187,68 @@ func TestRecoveryAsksTheLastOwnerOfAVacantSlot(t *testing.T) {
 		t.Errorf("jakarta has confirmed: %+v", over)
 	}
 }
+
+// TestSteadyJobsAreNotPlannedAfterALoad: a term begins with the jobs that the placer has to look at. A job
+// with all its instances in place is not among them. See also package sim/world, where new terms place
+// everything.
+func TestSteadyJobsAreNotPlannedAfterALoad(t *testing.T) {
+	whole := region.Slot{Namespace: "default", Job: "api", Group: "web", From: 0, To: 4, Region: "oslo", State: region.Accepted, Desired: region.DesiredRun, Generation: 3, JobVersion: 1, Run: 2}
+	slots := func(change func(s *region.Slot)) []region.Slot {
+		s := whole
+		change(&s)
+		return []region.Slot{s}
+	}
+	half := slots(func(s *region.Slot) { s.To = 2 })
+	job := func(change func(*nusav1.JobRecord)) *nusav1.JobRecord {
+		rec := &nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 4), Version: 1}}
+		change(rec)
+		return rec
+	}
+	same := job(func(*nusav1.JobRecord) {})
+	at := func(change func(*nusav1.Region)) *nusav1.Region {
+		r := &nusav1.Region{ClusterId: "o"}
+		change(r)
+		return r
+	}
+	oslo := at(func(*nusav1.Region) {})
+	for _, c := range []struct {
+		what   string
+		job    *nusav1.JobRecord
+		region *nusav1.Region
+		slots  []region.Slot
+		steady bool
+	}{
+		{"all in place", same, oslo, []region.Slot{whole}, true},
+		{"not answered yet", same, oslo, slots(func(s *region.Slot) { s.State = region.Offered }), true},
+		{"two slots", same, oslo, append(slots(func(s *region.Slot) { s.From = 2 }), half...), true},
+		{"no slot", same, oslo, nil, false},
+		{"two instances are missing", same, oslo, half, false},
+		{"one instance too many", same, oslo, slots(func(s *region.Slot) { s.To = 5 }), false},
+		{"ended", same, oslo, slots(func(s *region.Slot) { s.State = region.Done }), false},
+		{"is revoked", same, oslo, slots(func(s *region.Slot) { s.Desired = region.DesiredRevoke }), false},
+		{"vacant", same, oslo, slots(func(s *region.Slot) { s.Vacant = true }), false},
+		{"not at home", same, oslo, slots(func(s *region.Slot) { s.Home = "rome" }), false},
+		{"of another run", same, oslo, slots(func(s *region.Slot) { s.Run = 1 }), false},
+		{"of a removed region", same, oslo, slots(func(s *region.Slot) { s.Region = "rome" }), false},
+		{"of a removed group", same, oslo, slots(func(s *region.Slot) { s.Group = "db" }), false},
+		{"stopped", job(func(r *nusav1.JobRecord) { r.Job.Stopped = true }), oslo, []region.Slot{whole}, false},
+		{"a later version", job(func(r *nusav1.JobRecord) { r.Job.Version, r.Job.Run = 2, 2 }), oslo, []region.Slot{whole}, false},
+		{"a system job", job(func(r *nusav1.JobRecord) { r.Job.Spec.Type = nusav1.JobType_JOB_TYPE_SYSTEM }), oslo, []region.Slot{whole}, false},
+		{"the region drains", same, at(func(r *nusav1.Region) { r.Draining = true }), []region.Slot{whole}, false},
+		{"the region gets its instances back", same, at(func(r *nusav1.Region) { r.Returning = true }), []region.Slot{whole}, false},
+		{"the region is lost", same, at(func(r *nusav1.Region) { r.Lost = &nusav1.LostRegion{} }), []region.Slot{whole}, false},
+	} {
+		st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
+		st.loading = true
+		st.apply(RegionPrefix+"oslo", c.region, 1)
+		st.apply(jobPrefix+"default/api", c.job, 2)
+		for i, s := range c.slots {
+			st.apply(slotPrefix+s.Key(), SlotToProto(s), int64(3+i))
+		}
+		st.dropSteady()
+		_, pending := st.Pending[JobKey{"default", "api"}]
+		if _, fresh := st.Fresh[JobKey{"default", "api"}]; pending == c.steady || fresh != pending {
+			t.Errorf("%s: pending %t, fresh %t", c.what, pending, fresh)
+		}
+	}
+}

@@ -104,7 +104,7 @@ type Region struct {
 	shownAwaited bool
 	// shownFailover is the part of Failover that watches were woken for.
 	shownFailover SlotFailover
-	checkpoint    []*nusav1.CheckpointRecord // only while loading
+	checkpoint    []*loadedCheckpoint // only while loading
 	stored        checkpointed
 }
 

@@ -70,7 +70,7 @@ func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary) (disconnectedCh
 		st.Events.addFailedInstances(r.Name, k.String(), old, sum)
 		st.Events.addOverride(r.Name, k.String(), old.GetOverride(), sum.GetOverride())
 	}
-	st.JobChanged(j)
+	st.summaryChanged(j)
 	if j.Record.Type() == place.Batch {
 		if slices.ContainsFunc(j.Place().Groups, func(g place.Group) bool { return g.Parallel > 0 }) {
 			st.Pend(k) // another region may run what this one no longer needs
@@ -78,10 +78,15 @@ func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary) (disconnectedCh
 		st.Ended[k] = struct{}{}
 		st.Letters.note(k, sum)
 	}
-	if j.Revertible() || j.rollsOut() {
-		st.Rollouts[k] = struct{}{}
-	}
 	return disconnectedChanged
+}
+
+// summaryChanged notes that a job has a new summary. The lock is held.
+func (st *State) summaryChanged(j *Job) {
+	st.JobChanged(j)
+	if j.Revertible() || j.rollsOut() {
+		st.Rollouts[j.Key] = struct{}{}
+	}
 }
 
 // Letters connects the state with package deadletters. The lock of the State guards it. The functions are
