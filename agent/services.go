@@ -133,6 +133,7 @@ func (s *services) serveHTTP(mux *http.ServeMux) {
 		}
 		return v.List(r.Context(), &nusav1.ListServicesRequest{
 			Namespace: r.FormValue("namespace"), Name: r.FormValue("name"), Limit: int32(limit), PageToken: cmp.Or(r.FormValue("page_token"), r.FormValue("pageToken")),
+			Tag: r.FormValue("tag"),
 		})
 	})
 	serve("GET /v1/namespaces/{namespace}/services/{name}", func(r *http.Request) (any, error) {

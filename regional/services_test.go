@@ -384,15 +384,19 @@ func TestCordonedNodeGetsNoNewWork(t *testing.T) {
 		if err != nil || !n.GetCordoned() {
 			t.Fatalf("cordon: %v, %v", n, err)
 		}
-		w.submit(1, spec("web", 1))
+		web := spec("web", 1)
+		web.Labels = map[string]string{"team": "sea"}
+		w.submit(1, web)
 		time.Sleep(time.Minute)
 		if got := w.running(1)["n1"]; got != 0 {
 			t.Errorf("%d run on a cordoned node", got)
 		}
+		filteredLists(ctx, t, w, "cordoned", "pending", "", 0)
 		if _, err := nodes.Cordon(ctx, &nusav1.CordonNodeRequest{Id: "n1"}); err != nil {
 			t.Fatal(err)
 		}
 		w.eventually("it runs now", func() bool { return w.running(1)["n1"] == 1 })
+		filteredLists(ctx, t, w, "", "running", "running", 1)
 		if _, err := nodes.Drain(ctx, &nusav1.DrainNodeRequest{Id: "none", Drain: true}); status.Code(err) != codes.NotFound {
 			t.Errorf("an unknown node: %v", err)
 		}

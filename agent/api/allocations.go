@@ -13,6 +13,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/engine"
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -50,7 +51,14 @@ func (s *Allocations) List(ctx context.Context, req *nusav1.ListAllocationsReque
 		return nil, status.Errorf(codes.InvalidArgument, "limit: %d is not within 1..%d", limit, maxList)
 	}
 	limit = cmp.Or(limit, defaultList)
-	out, err := s.engine.List(ctx, func(a *nusav1.Allocation, ended bool) bool { return (req.GetAll() || !ended) && matches(req, a) })
+	if err := filter.Check(req.GetStates(), filter.AllocationStates); err != nil {
+		return nil, err
+	}
+	if len(req.GetLabels()) > 0 {
+		return nil, status.Error(codes.Unimplemented, "labels: an agent does not know the labels of jobs; ask a regional server")
+	}
+	all := req.GetAll() || filter.HasEnded(req.GetStates())
+	out, err := s.engine.List(ctx, func(a *nusav1.Allocation, ended bool) bool { return (all || !ended) && matches(req, a) })
 	if err != nil {
 		return nil, lookupError(err)
 	}
@@ -58,14 +66,15 @@ func (s *Allocations) List(ctx context.Context, req *nusav1.ListAllocationsReque
 		return cmp.Or(strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetJob(), b.GetJob()),
 			strings.Compare(a.GetGroup(), b.GetGroup()), cmp.Compare(a.GetIndex(), b.GetIndex()), cmp.Compare(a.GetCreateIndex(), b.GetCreateIndex()))
 	})
-	return &nusav1.ListAllocationsResponse{Allocations: out[:min(limit, len(out))], Truncated: len(out) > limit}, nil
+	return &nusav1.ListAllocationsResponse{Allocations: out[:min(limit, len(out))], Truncated: len(out) > limit, Selects: true}, nil
 }
 
 func matches(req *nusav1.ListAllocationsRequest, a *nusav1.Allocation) bool {
 	j := req.GetJob()
 	return (j.GetNamespace() == "" || j.GetNamespace() == a.GetNamespace()) &&
 		(j.GetName() == "" || j.GetName() == a.GetJob()) &&
-		(req.GetNodeId() == "" || strings.HasPrefix(a.GetNodeId(), req.GetNodeId()))
+		(req.GetNodeId() == "" || strings.HasPrefix(a.GetNodeId(), req.GetNodeId())) &&
+		filter.Has(req.GetStates(), filter.Allocation(a.GetState(), a.GetDesired())...)
 }
 
 // Get returns one allocation by its id or by a unique prefix of its id.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/counts"
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -52,6 +53,13 @@ func (l *allocationsAPI) List(ctx context.Context, req *nusav1.ListAllocationsRe
 	case limit < 1 || limit > maxAllocations:
 		return nil, invalid("limit", fmt.Sprintf("must be 1..%d", maxAllocations))
 	}
+	if err := filter.Check(req.GetStates(), filter.AllocationStates); err != nil {
+		return nil, err
+	}
+	if filter.HasEnded(req.GetStates()) && !req.GetAll() {
+		req = proto.CloneOf(req)
+		req.All = true
+	}
 	names, err := allocationRegions(term, req)
 	if err != nil {
 		return nil, err
@@ -63,9 +71,12 @@ func (l *allocationsAPI) List(ctx context.Context, req *nusav1.ListAllocationsRe
 		if status.Code(err) == codes.NotFound {
 			return nil, nil // the region does not know the job, or the node
 		}
+		if err == nil && !part.GetSelects() {
+			err = selectAllocations(req, part)
+		}
 		return part, err
 	})
-	out := &nusav1.ListAllocationsResponse{Errors: append(errs, failed...)}
+	out := &nusav1.ListAllocationsResponse{Errors: append(errs, failed...), Selects: true}
 	if err := checkKnown(term, req, lists, len(out.Errors) > 0); err != nil {
 		return nil, err
 	}
@@ -86,6 +97,17 @@ func (l *allocationsAPI) List(ctx context.Context, req *nusav1.ListAllocationsRe
 		out.Allocations, out.Truncated = out.Allocations[:limit], true
 	}
 	return out, nil
+}
+
+// selectAllocations applies the states of a request to the answer of a region of an earlier version.
+func selectAllocations(req *nusav1.ListAllocationsRequest, part *nusav1.ListAllocationsResponse) error {
+	if len(req.GetLabels()) > 0 {
+		return status.Error(codes.Unimplemented, "its servers have an earlier version, which cannot select allocations by labels")
+	}
+	part.Allocations = slices.DeleteFunc(part.Allocations, func(x *nusav1.Allocation) bool {
+		return !filter.Has(req.GetStates(), filter.Allocation(x.GetState(), x.GetDesired())...)
+	})
+	return nil
 }
 
 // addLastReported extends the errors about regions that are not connected. It adds what each

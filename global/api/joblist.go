@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -33,6 +34,9 @@ func (j *jobsAPI) List(ctx context.Context, req *nusav1.ListJobsRequest) (*nusav
 	}
 	if !isPage(req.GetPageToken()) {
 		return nil, rpcerr.NoPage("page_token", req.GetPageToken())
+	}
+	if err := filter.Check(req.GetStates(), filter.JobStates); err != nil {
+		return nil, err
 	}
 	call := rights.Of(ctx)
 	filtered := call.Filtered()
@@ -106,22 +110,24 @@ type page struct {
 	after, last string
 	// more: another job follows after the page.
 	more bool
+	// made counts the jobs whose states were made.
+	made int
 }
 
 // add checks some more jobs. It returns true when the page is full or no job is left. Between two
 // calls the lock is free for others.
 func (p *page) add(st *state.State) (done bool) {
-	const looked, listed = 4096, 128 // bounds the jobs that one call checks, and those that it adds
+	const looked, listed = 4096, 128 // bounds the jobs that one call checks, and those whose states it makes
 	st.Lock()
 	defer st.Unlock()
-	see, n, until := st.Sight(), 0, len(p.jobs)+listed
+	see, n, until := st.Sight(), 0, p.made+listed
 	for name := range st.Names.After(p.after, func(name string) bool { return state.Exists(st, name) }) {
 		namespace, short, _ := strings.Cut(name, "/")
 		if of := p.req.GetNamespace(); of != "" && namespace != of {
 			return true
 		}
 		full := len(p.jobs) == p.limit || p.size > listedBytes
-		if n == looked || !full && len(p.jobs) == until {
+		if n == looked || p.made == until {
 			return false
 		}
 		n++
@@ -142,16 +148,22 @@ func (p *page) add(st *state.State) (done bool) {
 	return true
 }
 
-// listed returns a job in the form of lists, or nil if the job lacks the requested labels.
+// listed returns a job in the form of lists, or nil if the request does not select it.
 func (p *page) listed(st *state.State, k state.JobKey, see state.Sight) *nusav1.Job {
 	if j := st.Jobs[k]; j != nil && j.Record != nil {
-		if !hasLabels(j.Record.Labels(), p.req.GetLabels()) {
+		if !filter.Labels(j.Record.Labels(), p.req.GetLabels()) {
 			return nil
 		}
-		return j.ToProto(see)
+		p.made++
+		out := j.WithoutSpec(see)
+		if !filter.Has(p.req.GetStates(), filter.Job(out.GetStatus())...) {
+			return nil
+		}
+		out.Spec = j.Record.Spec()
+		return out
 	}
 	out := state.Line(st, k.String())
-	if !hasLabels(out.GetSpec().GetLabels(), p.req.GetLabels()) {
+	if !filter.Labels(out.GetSpec().GetLabels(), p.req.GetLabels()) || !filter.Has(p.req.GetStates(), filter.Job(out.GetStatus())...) {
 		return nil
 	}
 	return out
@@ -163,14 +175,15 @@ func addRegionsJobs(ctx context.Context, term *Term, req *nusav1.ListJobsRequest
 	first, token, _ := strings.Cut(from, "\x00")
 	call := rights.Of(ctx)
 	ask := func(ctx context.Context, c regionConn, limit int) (*nusav1.ListJobsResponse, error) {
-		page := &nusav1.ListJobsRequest{Namespace: req.GetNamespace(), Labels: req.GetLabels(), Limit: int32(limit), Own: true}
+		page := &nusav1.ListJobsRequest{Namespace: req.GetNamespace(), Labels: req.GetLabels(), States: req.GetStates(), Limit: int32(limit), Own: true}
 		if c.name == first {
 			page.PageToken = token
 		}
 		resp, err := nusav1.NewJobsClient(c.conn).List(ctx, page)
 		if err == nil {
 			resp.Jobs = slices.DeleteFunc(resp.Jobs, func(found *nusav1.Job) bool {
-				return found.GetRegion() == "" || call.Filtered() && !call.May(found.GetSpec().GetNamespace(), c.name)
+				other := !filter.Has(req.GetStates(), filter.Job(found.GetStatus())...) // from a region of an earlier version
+				return other || found.GetRegion() == "" || call.Filtered() && !call.May(found.GetSpec().GetNamespace(), c.name)
 			})
 		}
 		return resp, err

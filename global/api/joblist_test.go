@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,6 +43,24 @@ func TestAFullPageReleasesTheLock(t *testing.T) {
 		put(fmt.Sprintf("b-%05d", i), nil)
 	}
 	put("c", sea)
+	line, err := proto.Marshal(&nusav1.Job{Spec: &nusav1.JobSpec{Name: "d", Labels: sea}, Status: &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_FAILED}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.History.Put("default/d", history.Entry{Line: line, Revision: 1})
+	st.Names.Add("default/d")
+	for states, want := range map[string]string{"failed": "d", "complete": "", "complete failed": "d", "": "a c d"} {
+		p := page{req: &nusav1.ListJobsRequest{Labels: sea, States: strings.Fields(states)}, limit: 10}
+		for !p.add(st) {
+		}
+		var names []string
+		for _, j := range p.jobs {
+			names = append(names, j.GetSpec().GetName())
+		}
+		if got := strings.Join(names, " "); got != want || p.more {
+			t.Errorf("the states %q: %q, want %q", states, got, want)
+		}
+	}
 	p, calls := page{req: &nusav1.ListJobsRequest{Labels: sea}, limit: 1}, 1
 	for !p.add(st) {
 		calls++

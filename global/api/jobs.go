@@ -13,6 +13,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/placer"
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -318,6 +319,9 @@ type overridesAPI struct {
 
 // List implements nusav1.OverridesServer. A region of an earlier version has no overrides.
 func (o *overridesAPI) List(ctx context.Context, req *nusav1.ListOverridesRequest) (*nusav1.ListOverridesResponse, error) {
+	if err := filter.Check(req.GetStates(), filter.OverrideStates); err != nil {
+		return nil, err
+	}
 	term, err := o.s.term()
 	if err != nil {
 		return nil, err
@@ -331,7 +335,9 @@ func (o *overridesAPI) List(ctx context.Context, req *nusav1.ListOverridesReques
 	}
 	conns, errs := term.reach(names)
 	parts, failed := askAll(ctx, conns, func(ctx context.Context, c regionConn) (*nusav1.ListOverridesResponse, error) {
-		part, err := nusav1.NewOverridesClient(c.conn).List(ctx, &nusav1.ListOverridesRequest{Namespace: req.GetNamespace(), Region: c.name})
+		part, err := nusav1.NewOverridesClient(c.conn).List(ctx, &nusav1.ListOverridesRequest{
+			Namespace: req.GetNamespace(), Region: c.name, States: req.GetStates(), Labels: req.GetLabels(),
+		})
 		if rpcerr.UnknownCall(err) {
 			return &nusav1.ListOverridesResponse{}, nil
 		}

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
@@ -23,6 +24,9 @@ type nodesAPI struct {
 
 // List implements nusav1.NodesServer.
 func (n *nodesAPI) List(ctx context.Context, req *nusav1.ListNodesRequest) (*nusav1.ListNodesResponse, error) {
+	if err := filter.Check(req.GetStates(), filter.NodeStates); err != nil {
+		return nil, err
+	}
 	term, err := n.s.term()
 	if err != nil {
 		return nil, err
@@ -30,7 +34,7 @@ func (n *nodesAPI) List(ctx context.Context, req *nusav1.ListNodesRequest) (*nus
 	return listNodes(ctx, term, req)
 }
 
-// listNodes returns the nodes of the named region, or of all regions.
+// listNodes returns the nodes that a request selects. A region of an earlier version returns all nodes of the pool.
 func listNodes(ctx context.Context, term *Term, req *nusav1.ListNodesRequest) (*nusav1.ListNodesResponse, error) {
 	var names []string
 	if name := req.GetRegion(); name != "" {
@@ -41,16 +45,18 @@ func listNodes(ctx context.Context, term *Term, req *nusav1.ListNodesRequest) (*
 	}
 	conns, errs := term.reach(names)
 	lists, failed := askAll(ctx, conns, func(ctx context.Context, c regionConn) (*nusav1.ListNodesResponse, error) {
-		return nusav1.NewNodesClient(c.conn).List(ctx, &nusav1.ListNodesRequest{Region: c.name, Pool: req.GetPool()})
+		return nusav1.NewNodesClient(c.conn).List(ctx, &nusav1.ListNodesRequest{Region: c.name, Pool: req.GetPool(), Labels: req.GetLabels(), States: req.GetStates()})
 	})
 	out := &nusav1.ListNodesResponse{Errors: append(errs, failed...)}
 	for _, part := range lists {
 		out.Nodes = append(out.Nodes, part.GetNodes()...)
 		out.Errors = append(out.Errors, part.GetErrors()...)
 	}
-	if call := rights.Of(ctx); call.Filtered() {
-		out.Nodes = slices.DeleteFunc(out.Nodes, func(x *nusav1.Node) bool { return !call.May("", x.GetRegion()) })
-	}
+	call := rights.Of(ctx)
+	filtered := call.Filtered()
+	out.Nodes = slices.DeleteFunc(out.Nodes, func(x *nusav1.Node) bool {
+		return filtered && !call.May("", x.GetRegion()) || !filter.Has(req.GetStates(), filter.Node(x)...) || !filter.Labels(x.GetInventory().GetLabels(), req.GetLabels())
+	})
 	slices.SortFunc(out.Nodes, func(x, y *nusav1.Node) int {
 		return cmp.Or(cmp.Compare(x.GetRegion(), y.GetRegion()), cmp.Compare(x.GetName(), y.GetName()), cmp.Compare(x.GetId(), y.GetId()))
 	})

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
@@ -77,14 +78,18 @@ func (g *regionsAPI) Define(ctx context.Context, req *nusav1.DefineRegionRequest
 
 // List implements nusav1.RegionsServer.
 func (g *regionsAPI) List(ctx context.Context, req *nusav1.ListRegionsRequest) (*nusav1.ListRegionsResponse, error) {
+	if err := filter.Check(req.GetStates(), filter.RegionStates); err != nil {
+		return nil, err
+	}
 	term, err := g.s.term()
 	if err != nil {
 		return nil, err
 	}
-	out := term.regions(req.GetLabels())
-	if call := rights.Of(ctx); call.Filtered() {
-		out = slices.DeleteFunc(out, func(r *nusav1.Region) bool { return !call.May("", r.GetDefinition().GetName()) })
-	}
+	call := rights.Of(ctx)
+	filtered := call.Filtered()
+	out := slices.DeleteFunc(term.regions(req.GetLabels()), func(r *nusav1.Region) bool {
+		return filtered && !call.May("", r.GetDefinition().GetName()) || !filter.Has(req.GetStates(), filter.Region(r)...)
+	})
 	return &nusav1.ListRegionsResponse{Regions: out}, nil
 }
 
@@ -171,6 +176,9 @@ func (g *regionsAPI) Remove(ctx context.Context, req *nusav1.GetRegionRequest) (
 
 // Watch implements nusav1.RegionsServer.
 func (g *regionsAPI) Watch(req *nusav1.ListRegionsRequest, stream grpc.ServerStreamingServer[nusav1.Region]) error {
+	if len(req.GetStates()) > 0 {
+		return invalid("states", "select regions in a list only: a watch tells each change of state")
+	}
 	term, err := g.s.term()
 	if err != nil {
 		return err
@@ -184,7 +192,7 @@ func (g *regionsAPI) Watch(req *nusav1.ListRegionsRequest, stream grpc.ServerStr
 		var out []*nusav1.Region
 		for _, name := range term.State.RegionNames() {
 			r := term.State.Regions[name]
-			if stamp, seen := sent[name]; seen && stamp == r.Stamp || !hasLabels(r.Record.GetDefinition().GetLabels(), req.GetLabels()) {
+			if stamp, seen := sent[name]; seen && stamp == r.Stamp || !filter.Labels(r.Record.GetDefinition().GetLabels(), req.GetLabels()) {
 				continue
 			}
 			sent[name] = r.Stamp

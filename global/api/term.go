@@ -15,6 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/global/uplink"
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/internal/submits"
 	"github.com/nusa-scheduler/nusa/internal/topo"
@@ -128,20 +129,11 @@ func (t *Term) regions(labels map[string]string) []*nusav1.Region {
 	var out []*nusav1.Region
 	for _, name := range t.State.RegionNames() {
 		r := t.State.Regions[name]
-		if hasLabels(r.Record.GetDefinition().GetLabels(), labels) {
+		if filter.Labels(r.Record.GetDefinition().GetLabels(), labels) {
 			out = append(out, r.ToProto(t.State.Sight()))
 		}
 	}
 	return out
-}
-
-func hasLabels(have, want map[string]string) bool {
-	for k, v := range want {
-		if got, ok := have[k]; !ok || got != v {
-			return false
-		}
-	}
-	return true
 }
 
 // StatusOf maps an error of SubmitWith to the status that api.proto documents.

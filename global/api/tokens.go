@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/authz"
 	"github.com/nusa-scheduler/nusa/security/recorder"
@@ -49,6 +51,9 @@ func (t *tokensAPI) Create(ctx context.Context, req *nusav1.CreateTokenRequest) 
 
 // List implements nusav1.TokensServer.
 func (t *tokensAPI) List(ctx context.Context, req *nusav1.ListTokensRequest) (*nusav1.ListTokensResponse, error) {
+	if err := filter.Check(req.GetStates(), filter.TokenStates); err != nil {
+		return nil, err
+	}
 	out, err := t.s.Enroll.ListTokens(ctx, req)
 	if err != nil {
 		return nil, err
@@ -62,6 +67,8 @@ func (t *tokensAPI) List(ctx context.Context, req *nusav1.ListTokensRequest) (*n
 	for _, part := range parts {
 		out.Tokens = append(out.Tokens, part.GetTokens()...)
 	}
+	now := time.Now()
+	out.Tokens = slices.DeleteFunc(out.Tokens, func(x *nusav1.JoinToken) bool { return !filter.Has(req.GetStates(), filter.Token(x, now)) })
 	slices.SortFunc(out.Tokens, func(a, b *nusav1.JoinToken) int {
 		return cmp.Or(cmp.Compare(a.GetRegion(), b.GetRegion()), -a.GetCreatedAt().AsTime().Compare(b.GetCreatedAt().AsTime()), cmp.Compare(a.GetId(), b.GetId()))
 	})

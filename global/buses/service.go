@@ -18,6 +18,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/broker"
 	"github.com/nusa-scheduler/nusa/internal/cloudevent"
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
@@ -144,14 +145,20 @@ func (s *Server) Get(ctx context.Context, req *nusav1.GetBusRequest) (*nusav1.Bu
 }
 
 // List implements nusav1.BusesServer.
-func (s *Server) List(ctx context.Context, _ *nusav1.ListBusesRequest) (*nusav1.ListBusesResponse, error) {
+func (s *Server) List(ctx context.Context, req *nusav1.ListBusesRequest) (*nusav1.ListBusesResponse, error) {
 	t, err := s.term(ctx)
 	if err != nil {
 		return nil, err
 	}
+	if err := filter.CheckEnum(req.GetStates()); err != nil {
+		return nil, err
+	}
 	all, out := t.buses.All(), &nusav1.ListBusesResponse{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		out.Buses = append(out.Buses, shown(all[name], t.statusOf(name)))
+		one := shown(all[name], t.statusOf(name))
+		if len(req.GetStates()) == 0 || slices.Contains(req.GetStates(), one.GetStatus().GetState()) {
+			out.Buses = append(out.Buses, one)
+		}
 	}
 	return out, nil
 }

@@ -98,6 +98,12 @@ func TestChanges(t *testing.T) {
 	if _, err := w.api.Set(t.Context(), to("one-more", natsURL)); status.Code(err) != codes.ResourceExhausted {
 		t.Error(err)
 	}
+	for state, want := range map[nusav1.BusState]int{nusav1.BusState_BUS_STATE_DISABLED: 0, nusav1.BusState_BUS_STATE_OK: maxBuses} {
+		w.await(fmt.Sprint(want, " buses in ", state), func() bool {
+			list, err := w.api.List(t.Context(), &nusav1.ListBusesRequest{States: []nusav1.BusState{state}})
+			return err == nil && len(list.GetBuses()) == want
+		})
+	}
 	if list, err := w.api.List(t.Context(), nil); err != nil || len(list.GetBuses()) != maxBuses || list.GetBuses()[0].GetName() != "bus" {
 		t.Errorf("%v, %v", list, err)
 	}

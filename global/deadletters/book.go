@@ -117,6 +117,7 @@ func parseSource(name string) (s sourceKey, ok bool) {
 type source struct {
 	collected []plan.Span
 	hasSpec   bool
+	labels    map[string]string // of the job, if there is a spec
 	letters   int
 	// full: an instance left no dead letter because of mostRanges.
 	full bool
@@ -234,8 +235,10 @@ func (b *Book) applySource(name string, m proto.Message) {
 
 // applySpec notes that a spec is stored. The lock is held.
 func (b *Book) applySpec(name string, m proto.Message) {
-	if k, ok := parseSource(name); ok && m != nil {
-		b.sourceAt(k).hasSpec = true
+	rec, _ := m.(*nusav1.DeadLetterSource)
+	if k, ok := parseSource(name); ok && rec != nil {
+		s := b.sourceAt(k)
+		s.hasSpec, s.labels = true, rec.GetLabels()
 		delete(b.pendingSpecs, k)
 	}
 }
@@ -244,7 +247,7 @@ func (b *Book) applySpec(name string, m proto.Message) {
 func (b *Book) load(ctx context.Context) error {
 	var letters []*nusav1.DeadLetterRecord
 	var spans, specs []string
-	found := map[string]*nusav1.DeadLetterSource{}
+	found, labels := map[string]*nusav1.DeadLetterSource{}, map[string]map[string]string{}
 	for kind, read := range map[string]func(name string, kv store.KV) error{
 		letterKind: func(_ string, kv store.KV) error {
 			rec := &nusav1.DeadLetterRecord{}
@@ -256,8 +259,15 @@ func (b *Book) load(ctx context.Context) error {
 			found[name], spans = rec, append(spans, name)
 			return state.Decode(kv, rec)
 		},
-		specKind: func(name string, _ store.KV) error {
-			specs = append(specs, name)
+		specKind: func(name string, kv store.KV) error {
+			rec := &nusav1.DeadLetterSource{}
+			if err := state.Decode(kv, rec); err != nil {
+				return err
+			}
+			if rec.GetLabels() == nil { // of an earlier version, or of a job without labels
+				rec.Labels = labelsIn(rec.GetSpec())
+			}
+			labels[name], specs = rec.GetLabels(), append(specs, name)
 			return nil
 		},
 	} {
@@ -273,7 +283,7 @@ func (b *Book) load(ctx context.Context) error {
 		b.applySource(name, found[name])
 	}
 	for _, name := range specs {
-		b.applySpec(name, &nusav1.DeadLetterSource{})
+		b.applySpec(name, &nusav1.DeadLetterSource{Labels: labels[name]})
 	}
 	for _, rec := range letters {
 		b.applyLetter(rec.GetDeadLetter().GetId(), rec)

@@ -63,7 +63,7 @@ func (b *Book) addOf(t *state.Tx, s sourceKey, all []*nusav1.DeadLetter, spans [
 			l.GetGroup(), l.GetIndex(), l.GetRegion(), l.GetAttemptCount(), failureText(l.GetFailure()), l.GetId())
 	}
 	if !specStored && spec != nil {
-		if err := state.PutOther(t, specKey(s), &nusav1.DeadLetterSource{Spec: spec}); err != nil {
+		if err := state.PutOther(t, specKey(s), &nusav1.DeadLetterSource{Spec: spec, Labels: labelsIn(spec)}); err != nil {
 			return err
 		}
 	}

@@ -58,6 +58,16 @@ func specOf(ctx context.Context, b *Book, l *nusav1.DeadLetter) (*nusav1.JobSpec
 	return spec, vars, nil
 }
 
+// labelsIn returns the labels of a packed spec. A spec that cannot be read has none.
+func labelsIn(packed []byte) map[string]string {
+	spec := &nusav1.JobSpec{}
+	raw, err := compact.Unpack(packed)
+	if err != nil || proto.Unmarshal(raw, spec) != nil {
+		return nil
+	}
+	return spec.GetLabels()
+}
+
 // reduce changes a spec into the spec of one instance of a group. It removes the reserved variables and returns
 // them.
 func reduce(spec *nusav1.JobSpec, l *nusav1.DeadLetter, g *nusav1.Group) variables {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/job"
@@ -82,7 +83,7 @@ func (s *Service) List(ctx context.Context, req *nusav1.ListDeadLettersRequest) 
 	}}
 	for _, e := range slices.Backward(b.order) {
 		l := e.rec
-		if !after.before(l) || !wanted(req, l) || filtered && !call.May(l.GetNamespace(), "") {
+		if !after.before(l) || !wanted(req, l) || filtered && !call.May(l.GetNamespace(), "") || !filter.Labels(b.labelsOf(l), req.GetLabels()) {
 			continue
 		}
 		if len(out.DeadLetters) == limit {
@@ -93,6 +94,14 @@ func (s *Service) List(ctx context.Context, req *nusav1.ListDeadLettersRequest) 
 		out.DeadLetters = append(out.DeadLetters, l)
 	}
 	return out, nil
+}
+
+// labelsOf returns the labels of the version of a job that failed. The lock is held.
+func (b *Book) labelsOf(l *nusav1.DeadLetter) map[string]string {
+	if s := b.sources[sourceOf(l)]; s != nil {
+		return s.labels
+	}
+	return nil
 }
 
 // knows reports whether there is a region, or a dead letter from a region that was removed. The lock is held.

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/internal/webhook"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -171,9 +172,12 @@ func (s *Sender) stored(name string) (state.StoredWebhook, error) {
 }
 
 // List implements nusav1.WebhooksServer.
-func (s *Server) List(context.Context, *nusav1.ListWebhooksRequest) (*nusav1.ListWebhooksResponse, error) {
+func (s *Server) List(_ context.Context, req *nusav1.ListWebhooksRequest) (*nusav1.ListWebhooksResponse, error) {
 	sender, err := s.sender()
 	if err != nil {
+		return nil, err
+	}
+	if err := filter.CheckEnum(req.GetStates()); err != nil {
 		return nil, err
 	}
 	sender.State.Lock()
@@ -181,7 +185,10 @@ func (s *Server) List(context.Context, *nusav1.ListWebhooksRequest) (*nusav1.Lis
 	sender.State.Unlock()
 	out := &nusav1.ListWebhooksResponse{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		out.Webhooks = append(out.Webhooks, shown(all[name].WebhookRecord, all[name].Revision, sender.statusOf(name)))
+		one := shown(all[name].WebhookRecord, all[name].Revision, sender.statusOf(name))
+		if len(req.GetStates()) == 0 || slices.Contains(req.GetStates(), one.GetStatus().GetState()) {
+			out.Webhooks = append(out.Webhooks, one)
+		}
 	}
 	return out, nil
 }

@@ -95,6 +95,16 @@ func TestRevisionsAndBounds(t *testing.T) {
 	if _, err := w.api.Set(t.Context(), req); err != nil {
 		t.Errorf("a webhook that exists: %v", err)
 	}
+	if _, err := w.api.Disable(t.Context(), &nusav1.DisableWebhookRequest{Name: "hook-2"}); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitStatus("hook-2", "disabled", func(st *nusav1.WebhookStatus) bool {
+		return st.GetState() == nusav1.WebhookState_WEBHOOK_STATE_DISABLED
+	})
+	off := &nusav1.ListWebhooksRequest{States: []nusav1.WebhookState{nusav1.WebhookState_WEBHOOK_STATE_DISABLED}}
+	if list, err := w.api.List(t.Context(), off); err != nil || len(list.GetWebhooks()) != 1 || list.GetWebhooks()[0].GetName() != "hook-2" {
+		t.Errorf("disabled webhooks: %v, %v", list, err)
+	}
 	list, err := w.api.List(t.Context(), &nusav1.ListWebhooksRequest{})
 	if err != nil || len(list.GetWebhooks()) != state.MaxWebhooks || list.GetWebhooks()[0].GetName() != "hook" {
 		t.Errorf("%d webhooks, %v", len(list.GetWebhooks()), err)

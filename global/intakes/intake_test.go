@@ -224,6 +224,14 @@ func TestBadIntakes(t *testing.T) {
 		st := w.get("nats").GetStatus()
 		return st.GetState() == nusav1.BusState_BUS_STATE_DISABLED && !st.GetConnected()
 	})
+	for state, want := range map[nusav1.BusState]int{nusav1.BusState_BUS_STATE_DISABLED: 1, nusav1.BusState_BUS_STATE_OK: 0} {
+		if list, err := w.api.List(t.Context(), &nusav1.ListIntakesRequest{States: []nusav1.BusState{state}}); err != nil || len(list.GetIntakes()) != want {
+			t.Errorf("%v: %v, %v", state, list, err)
+		}
+	}
+	if _, err := w.api.List(t.Context(), &nusav1.ListIntakesRequest{States: []nusav1.BusState{7}}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("an unknown state: %v", err)
+	}
 	if list, err := w.api.List(t.Context(), nil); err != nil || len(list.GetIntakes()) != 1 {
 		t.Errorf("%v, %v", list, err)
 	}

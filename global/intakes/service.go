@@ -13,6 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/buses"
 	"github.com/nusa-scheduler/nusa/global/objects"
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
@@ -137,14 +138,20 @@ func (s *Server) Get(ctx context.Context, req *nusav1.GetIntakeRequest) (*nusav1
 }
 
 // List implements nusav1.IntakesServer.
-func (s *Server) List(ctx context.Context, _ *nusav1.ListIntakesRequest) (*nusav1.ListIntakesResponse, error) {
+func (s *Server) List(ctx context.Context, req *nusav1.ListIntakesRequest) (*nusav1.ListIntakesResponse, error) {
 	t, err := s.term(ctx)
 	if err != nil {
 		return nil, err
 	}
+	if err := filter.CheckEnum(req.GetStates()); err != nil {
+		return nil, err
+	}
 	all, out := t.intakes.All(), &nusav1.ListIntakesResponse{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		out.Intakes = append(out.Intakes, shown(all[name], t.statusOf(name)))
+		one := shown(all[name], t.statusOf(name))
+		if len(req.GetStates()) == 0 || slices.Contains(req.GetStates(), one.GetStatus().GetState()) {
+			out.Intakes = append(out.Intakes, one)
+		}
 	}
 	return out, nil
 }

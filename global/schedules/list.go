@@ -3,9 +3,8 @@ package schedules
 import (
 	"cmp"
 	"context"
-	"slices"
-	"strings"
 
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/rights"
 )
@@ -23,30 +22,31 @@ func (s *Service) List(ctx context.Context, req *nusav1.ListSchedulesRequest) (*
 	if n := req.GetLimit(); n < 0 || n > maxPage {
 		return nil, invalid("limit", "must be 0..%d", maxPage)
 	}
+	if err := filter.Check(req.GetStates(), filter.ScheduleStates); err != nil {
+		return nil, err
+	}
 	b, err := s.book(ctx)
 	if err != nil {
 		return nil, err
 	}
 	call := rights.Of(ctx)
 	filtered := call.Filtered()
-	found := listed(b, req, func(namespace string) bool { return !filtered || call.May(namespace, "") })
-	out, limit := &nusav1.ListSchedulesResponse{}, int(cmp.Or(req.GetLimit(), defaultPage))
-	for _, e := range found[:min(len(found), limit)] {
+	found, next := listed(b, req, func(namespace string) bool { return !filtered || call.May(namespace, "") })
+	out := &nusav1.ListSchedulesResponse{NextPageToken: next}
+	for _, e := range found {
 		out.Schedules = append(out.Schedules, b.status(e, nextListed, runsListed))
-	}
-	if len(found) > limit {
-		out.NextPageToken = found[limit-1].key.String()
 	}
 	return out, nil
 }
 
-// listed returns the entries of schedules that a request selects, in order.
-func listed(b *Book, req *nusav1.ListSchedulesRequest, may func(namespace string) bool) []*entry {
+// listed returns a page of the entries of schedules that a request selects, in order, and the token of the next page.
+func listed(b *Book, req *nusav1.ListSchedulesRequest, may func(namespace string) bool) ([]*entry, string) {
 	b.st.Lock()
 	defer b.st.Unlock()
-	var out []*entry
+	first := filter.NewFirst[*entry](int(cmp.Or(req.GetLimit(), defaultPage))+1, req.GetPageToken())
 	for k, e := range b.byJob {
-		if req.GetNamespace() != "" && k.Namespace != req.GetNamespace() || k.String() <= req.GetPageToken() || !may(k.Namespace) {
+		key := k.String()
+		if req.GetNamespace() != "" && k.Namespace != req.GetNamespace() || !first.Wants(key) || !may(k.Namespace) {
 			continue
 		}
 		j := b.st.Jobs[k]
@@ -54,11 +54,22 @@ func listed(b *Book, req *nusav1.ListSchedulesRequest, may func(namespace string
 			continue
 		}
 		b.refresh(e)
-		if e.spec.GetSchedule() == nil || req.GetPaused() && !stateOf(e, j.Record.Run(j.Revision)).Paused {
-			continue
+		if e.spec.GetSchedule() != nil && selected(req, e, j.Record.Run(j.Revision)) {
+			first.Add(key, e)
 		}
-		out = append(out, e)
 	}
-	slices.SortFunc(out, func(x, y *entry) int { return strings.Compare(x.key.String(), y.key.String()) })
-	return out
+	return first.Page()
+}
+
+// selected reports whether a request selects the schedule of a job. The lock is held.
+func selected(req *nusav1.ListSchedulesRequest, e *entry, run int64) bool {
+	if !filter.Labels(e.spec.GetLabels(), req.GetLabels()) {
+		return false
+	}
+	if len(req.GetStates()) == 0 && !req.GetPaused() {
+		return true
+	}
+	s := stateOf(e, run)
+	return (s.Paused || !req.GetPaused()) &&
+		filter.Has(req.GetStates(), filter.Schedule(s.Paused, len(e.active), len(s.Waiting)+s.BackfillLeft, s.Failures)...)
 }

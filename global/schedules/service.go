@@ -127,6 +127,7 @@ func (b *Book) status(e *entry, next, runs int) *nusav1.ScheduleStatus {
 		}
 		out.Runs = append(out.Runs, rec.GetRun())
 	}
+	out.Workflow = e.spec.GetWorkflow() != nil
 	j, rule := b.st.Jobs[e.key], e.rule
 	if j == nil || j.Record == nil || e.spec.GetSchedule() == nil {
 		b.st.Unlock()

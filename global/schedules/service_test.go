@@ -38,20 +38,26 @@ func newService(t *testing.T, text string) (*Service, *Book) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = commit.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-ended; mem.Close() })
+	storeJob(t, b, text)
+	return &Service{Current: func() *Book { return b }}, b
+}
+
+// storeJob stores a job.
+func storeJob(t *testing.T, b *Book, text string) {
+	t.Helper()
 	spec := specOfText(t, text)
 	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
 	hash := sha256.Sum256(encoded)
-	_, err = commit.Do(ctx, func(t *state.Tx) error {
+	_, err = b.term.Commit.Do(t.Context(), func(t *state.Tx) error {
 		_, err := t.SubmitJob(state.JobKey{Namespace: "default", Name: spec.GetName()}, state.Submission{Spec: state.NewSpec(spec), Encoded: encoded, Hash: hash[:]})
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Service{Current: func() *Book { return b }}, b
 }
 
 // TestAnOldCopyOfTheStoreBeginsNoRun: a server whose store is an old copy, or that runs beside earlier ones,

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/nusa-scheduler/nusa/global/workflows/flow"
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/job/steps"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -31,6 +31,9 @@ func (s *Service) List(ctx context.Context, req *nusav1.ListWorkflowRunsRequest)
 	if err != nil {
 		return nil, err
 	}
+	if err := filter.CheckEnum(req.GetStates()); err != nil {
+		return nil, err
+	}
 	b, err := s.book(ctx)
 	if err != nil {
 		return nil, err
@@ -39,7 +42,7 @@ func (s *Service) List(ctx context.Context, req *nusav1.ListWorkflowRunsRequest)
 	filtered := call.Filtered()
 	b.st.Lock()
 	defer b.st.Unlock()
-	found := firstRuns{most: limit + 1}
+	found := filter.NewFirst[*run](limit+1, req.GetPageToken())
 	for k, runs := range b.byWorkflow {
 		if req.GetNamespace() != "" && k.Namespace != req.GetNamespace() || req.GetWorkflow() != "" && k.Name != req.GetWorkflow() {
 			continue
@@ -48,51 +51,28 @@ func (s *Service) List(ctx context.Context, req *nusav1.ListWorkflowRunsRequest)
 			continue
 		}
 		for _, r := range runs {
-			if !r.forgetting && req.GetParent() == r.rec.GetRun().GetParent() && (req.GetState() == 0 || req.GetState() == r.rec.GetRun().GetState()) {
-				found.add(r, req.GetPageToken())
+			if r.forgetting || req.GetParent() != r.rec.GetRun().GetParent() || !selected(req, r) {
+				continue
+			}
+			if key := r.key.String(); found.Wants(key) {
+				found.Add(key, r)
 			}
 		}
 	}
-	first := found.sorted()
 	out := &nusav1.ListWorkflowRunsResponse{}
-	for _, r := range first[:min(len(first), limit)] {
-		out.Runs = append(out.Runs, messageOf(b, r.run))
+	first, next := found.Page()
+	for _, r := range first {
+		out.Runs = append(out.Runs, messageOf(b, r))
 	}
-	if len(first) > limit {
-		out.NextPageToken = first[limit-1].key
-	}
+	out.NextPageToken = next
 	return out, nil
 }
 
-// firstRuns keeps the first runs by their keys. It sorts about as many as it keeps, because a list holds the lock.
-type firstRuns struct {
-	most int
-	some []keyedRun
-	last string // no run after it is among the first; "": not known
-}
-
-type keyedRun struct {
-	key string
-	run *run
-}
-
-// add adds a run, unless its key is not after a token.
-func (f *firstRuns) add(r *run, token string) {
-	key := r.key.String()
-	if key <= token || f.last != "" && key > f.last {
-		return
-	}
-	f.some = append(f.some, keyedRun{key, r})
-	if len(f.some) >= 4*f.most {
-		f.last = f.sorted()[f.most-1].key
-	}
-}
-
-// sorted returns the first runs in order.
-func (f *firstRuns) sorted() []keyedRun {
-	slices.SortFunc(f.some, func(x, y keyedRun) int { return strings.Compare(x.key, y.key) })
-	f.some = f.some[:min(len(f.some), f.most)]
-	return f.some
+// selected reports whether a run has a state and the labels that a request asks for. The lock is held.
+func selected(req *nusav1.ListWorkflowRunsRequest, r *run) bool {
+	is := r.rec.GetRun().GetState()
+	every := req.GetState() == 0 && len(req.GetStates()) == 0
+	return (every || is == req.GetState() || slices.Contains(req.GetStates(), is)) && filter.Labels(r.def.spec.GetLabels(), req.GetLabels())
 }
 
 // Get implements nusav1.WorkflowsServer.

@@ -2,7 +2,6 @@ package workflows
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -182,27 +181,6 @@ func TestAPlanEvaluatesNoCondition(t *testing.T) {
 	d.when = nil
 	if plan(); len(r.asked) > 0 || asks != 2 {
 		t.Errorf("%d plans asked, and one after them for %v", asks, r.asked)
-	}
-}
-
-// TestAPageHasTheFirstRuns: whatever the order in which runs are found, a page has the first ones after its token.
-func TestAPageHasTheFirstRuns(t *testing.T) {
-	const n = 500
-	for _, most := range []int{1, 2, 7, n, 2 * n} {
-		found := firstRuns{most: most}
-		for _, i := range rand.New(rand.NewPCG(uint64(most), 1)).Perm(n) {
-			found.add(&run{key: state.JobKey{Namespace: "default", Name: fmt.Sprintf("tree.%04d", i)}}, "default/tree.0099")
-			if len(found.some) >= 4*most {
-				t.Fatalf("%d runs are kept for a page of %d", len(found.some), most)
-			}
-		}
-		var got []string
-		for _, r := range found.sorted() {
-			got = append(got, r.run.key.Name)
-		}
-		if want := min(most, n-100); len(got) != want || got[0] != "tree.0100" || got[want-1] != fmt.Sprintf("tree.%04d", 99+want) {
-			t.Errorf("a page of %d has %d runs, from %s to %s", most, len(got), got[0], got[len(got)-1])
-		}
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 
 const licensed = `
 name: sim
+labels: {team: sea}
 workflow:
   steps:
     a:
@@ -110,6 +111,14 @@ func (l *lab) want(holding, waiting string) {
 	}
 }
 
+// lists compares the number of runs and of semaphores that lists with filters have.
+func (l *lab) lists(what string, runs *nusav1.ListWorkflowRunsRequest, want int) {
+	l.Helper()
+	if out, err := l.runs.List(l.Context(), runs); err != nil || len(out.GetRuns()) != want {
+		l.Errorf("%s: %v, %v, want %d runs", what, out, err, want)
+	}
+}
+
 func newLab(t *testing.T) *lab {
 	s, b := newService(t, licensed)
 	b.st.Lock()
@@ -127,6 +136,18 @@ func TestSemaphores(t *testing.T) {
 	one, two, three := l.start("one"), l.start("two"), l.start("three")
 	l.decide()
 	l.want("a1 a2", "a3")
+	running, canceled := nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_RUNNING, nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_CANCELED
+	l.lists("running", &nusav1.ListWorkflowRunsRequest{States: []nusav1.WorkflowRunState{canceled, running}}, 3)
+	l.lists("canceled", &nusav1.ListWorkflowRunsRequest{States: []nusav1.WorkflowRunState{canceled}}, 0)
+	l.lists("either field", &nusav1.ListWorkflowRunsRequest{State: running, States: []nusav1.WorkflowRunState{canceled}}, 3)
+	l.lists("labels", &nusav1.ListWorkflowRunsRequest{Labels: map[string]string{"team": "sea"}}, 3)
+	l.lists("other labels", &nusav1.ListWorkflowRunsRequest{Labels: map[string]string{"team": "land"}}, 0)
+	for states, want := range map[string]int{"free": 0, "full": 1, "free waiting": 1, "": 1} {
+		out, err := l.sems.List(l.Context(), &nusav1.ListSemaphoresRequest{States: strings.Fields(states)})
+		if err != nil || len(out.GetSemaphores()) != want {
+			t.Errorf("semaphores, states %q: %v, %v", states, out, err)
+		}
+	}
 	l.end(one, "a")
 	l.decide()
 	l.want("a2 a3", "b1")

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -16,6 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/api"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/workflows/semaphore"
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -126,6 +125,9 @@ func (s *Semaphores) List(ctx context.Context, req *nusav1.ListSemaphoresRequest
 	if err != nil {
 		return nil, err
 	}
+	if err := filter.Check(req.GetStates(), filter.SemaphoreStates); err != nil {
+		return nil, err
+	}
 	b, err := s.book(ctx)
 	if err != nil {
 		return nil, err
@@ -134,19 +136,18 @@ func (s *Semaphores) List(ctx context.Context, req *nusav1.ListSemaphoresRequest
 	filtered := call.Filtered()
 	b.st.Lock()
 	defer b.st.Unlock()
-	keys := slices.SortedFunc(maps.Keys(b.st.Templates.Semaphores), func(x, y state.JobKey) int { return strings.Compare(x.String(), y.String()) })
-	out := &nusav1.ListSemaphoresResponse{}
-	last := ""
-	for _, k := range keys {
-		if req.GetNamespace() != "" && k.Namespace != req.GetNamespace() || filtered && !call.May(k.Namespace, "") || k.String() <= req.GetPageToken() {
+	found := filter.NewFirst[*nusav1.Semaphore](limit+1, req.GetPageToken())
+	for k := range b.st.Templates.Semaphores {
+		key := k.String()
+		if req.GetNamespace() != "" && k.Namespace != req.GetNamespace() || filtered && !call.May(k.Namespace, "") || !found.Wants(key) {
 			continue
 		}
-		if len(out.GetSemaphores()) == limit {
-			out.NextPageToken = last
-			break
+		if one := showSemaphore(b, k, false); filter.Has(req.GetStates(), filter.Semaphore(one)...) {
+			found.Add(key, one)
 		}
-		out.Semaphores, last = append(out.Semaphores, showSemaphore(b, k, false)), k.String()
 	}
+	out := &nusav1.ListSemaphoresResponse{}
+	out.Semaphores, out.NextPageToken = found.Page()
 	return out, nil
 }
 

@@ -474,6 +474,23 @@ func TestListHasPages(t *testing.T) {
 	if got, _ := read(&nusav1.ListServicesRequest{Limit: 1, Namespace: "red", Name: "s-7"}); !slices.Equal(got, []string{"red/s-7"}) {
 		t.Errorf("one service: %v", got)
 	}
+	for tag, want := range map[string]string{"": "", "canary": "red/s-6 red/s-7", "none": ""} {
+		if tag == "canary" { // the list of services changes
+			tagged := make([]*catalog.Instance, 0, 2)
+			for n := range int32(2) {
+				i := instance("a", fmt.Sprint("s-", 6+n), n)
+				i.Namespace, i.Tags = "red", []string{"canary"}
+				tagged = append(tagged, i)
+			}
+			if err := s.Begin("a", "2", tagged); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, pages := read(&nusav1.ListServicesRequest{Limit: 1, Tag: tag})
+		if tag != "" && (strings.Join(got, " ") != want || pages != max(1, len(got))) {
+			t.Errorf("tag %q: %d pages with %v", tag, pages, got)
+		}
+	}
 	for _, wrong := range []*nusav1.ListServicesRequest{{Limit: -1}, {Limit: pageServices + 1}, {PageToken: "red"}, {PageToken: "/"}, {PageToken: "a/b/c"}} {
 		if _, err := s.List(wrong, nil); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%v: %v", wrong, err)

@@ -43,15 +43,14 @@ func (s *Store) List(req *nusav1.ListServicesRequest, may func(namespace, region
 		age = max(age, s.age(name))
 	}
 	out := &nusav1.ListServicesResponse{Age: durationpb.New(age)}
-	var keys []serviceKey
-	for key := range s.services {
-		if (req.GetNamespace() == "" || key.namespace == req.GetNamespace()) && (req.GetName() == "" || key.name == req.GetName()) && compareServices(key, after) > 0 {
-			keys = append(keys, key)
+	for _, key := range s.from(serviceKey{req.GetNamespace(), req.GetName()}, after) {
+		if req.GetNamespace() != "" && key.namespace != req.GetNamespace() {
+			break
 		}
-	}
-	slices.SortFunc(keys, compareServices)
-	for _, key := range keys {
-		sum, instances := s.summary(key, may)
+		if req.GetName() != "" && key.name != req.GetName() {
+			continue
+		}
+		sum, instances := s.summary(key, req.GetTag(), may)
 		if len(instances) == 0 {
 			continue
 		}
@@ -70,11 +69,25 @@ func (s *Store) List(req *nusav1.ListServicesRequest, may func(namespace, region
 	return out, nil
 }
 
-// summary returns a service with its instances that may allows. The store's lock is held.
-func (s *Store) summary(key serviceKey, may func(namespace, region string) bool) (sum *nusav1.ServiceSummary, instances []*catalog.Instance) {
+// from returns the services in order, from the first one of a namespace, and after another one. The store's lock is
+// held.
+func (s *Store) from(first, after serviceKey) []serviceKey {
+	if s.keys == nil {
+		s.keys = slices.SortedFunc(maps.Keys(s.services), compareServices)
+	}
+	n, _ := slices.BinarySearchFunc(s.keys, first, compareServices)
+	past, found := slices.BinarySearchFunc(s.keys, after, compareServices)
+	if found {
+		past++
+	}
+	return s.keys[max(n, past):]
+}
+
+// summary returns a service with its instances that have a tag and that may allows. The store's lock is held.
+func (s *Store) summary(key serviceKey, tag string, may func(namespace, region string) bool) (sum *nusav1.ServiceSummary, instances []*catalog.Instance) {
 	sum = &nusav1.ServiceSummary{Namespace: key.namespace, Name: key.name}
 	tags := map[string]bool{}
-	for _, r := range catalog.Order(s.find(key.namespace, key.name), catalog.Query{}) {
+	for _, r := range catalog.Order(s.find(key.namespace, key.name), catalog.Query{Tag: tag}) {
 		if !may(key.namespace, r.Region) {
 			continue
 		}

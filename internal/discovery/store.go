@@ -44,10 +44,12 @@ type Store struct {
 	// version counts the changes of instances, and dropped the removals of regions.
 	version, dropped uint64
 	services         map[serviceKey]*serviceSet
-	count            int
-	bytes            int
-	turn             uint64
-	roster           Roster
+	// keys has the services in order. nil: they have changed.
+	keys   []serviceKey
+	count  int
+	bytes  int
+	turn   uint64
+	roster Roster
 	// known: a roster was set, or a file was read. Before that the store does not answer.
 	known bool
 	// connections is the number of connections that fill the store. isLost: the last one ended at the time lost.
@@ -255,7 +257,7 @@ func (s *Store) remember(set *regionSet, i *catalog.Instance) {
 	of := s.services[key]
 	if of == nil {
 		of = &serviceSet{all: map[*catalog.Instance]struct{}{}}
-		s.services[key] = of
+		s.services[key], s.keys = of, nil
 	}
 	of.all[i], of.sorted = struct{}{}, nil
 }
@@ -269,6 +271,7 @@ func (s *Store) forget(set *regionSet, i *catalog.Instance) {
 	of.sorted = nil
 	if len(of.all) == 0 {
 		delete(s.services, key)
+		s.keys = nil
 	}
 }
 

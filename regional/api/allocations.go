@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
@@ -39,9 +40,12 @@ func (a allocations) List(ctx context.Context, req *nusav1.ListAllocationsReques
 	if err != nil {
 		return nil, err
 	}
+	if err := filter.Check(req.GetStates(), filter.AllocationStates); err != nil {
+		return nil, err
+	}
 	call := rights.Of(ctx)
 	filtered := call.Filtered()
-	out := &nusav1.ListAllocationsResponse{}
+	out := &nusav1.ListAllocationsResponse{Selects: true}
 	if r := req.GetRegion(); r != "" && r != a.s.region() {
 		return out, nil
 	}
@@ -89,9 +93,37 @@ func (a allocations) filter(view *state.View, req *nusav1.ListAllocationsRequest
 	} else if ns := req.GetJob().GetNamespace(); ns != "" {
 		ofJob = func(x *state.Alloc) bool { return x.Namespace == ns }
 	}
+	all, labeled := req.GetAll() || filter.HasEnded(req.GetStates()), ofLabels(view, req.GetLabels())
 	return func(x *state.Alloc) bool {
-		return (req.GetAll() || x.Live()) && (node == "" || x.NodeID == node) && ofJob(x)
+		return (all || x.Live()) && (node == "" || x.NodeID == node) && ofJob(x) && labeled(x) &&
+			filter.Has(req.GetStates(), filter.Allocation(nusav1.AllocState(x.DisplayState()), nusav1.AllocDesired(x.Desired))...)
 	}, nil
+}
+
+// ofLabels returns the function that selects the allocations of jobs with some labels. It reads each version of a job
+// once.
+func ofLabels(view *state.View, want map[string]string) func(*state.Alloc) bool {
+	if len(want) == 0 {
+		return func(*state.Alloc) bool { return true }
+	}
+	type version struct {
+		job state.JobKey
+		n   int64
+	}
+	known := map[version]bool{}
+	return func(x *state.Alloc) bool {
+		v := version{x.Key().JobKey(), x.JobVersion}
+		has, read := known[v]
+		if !read {
+			var labels map[string]string
+			if j, ok := view.Job(v.job, v.n); ok {
+				labels, _ = wire.EncodedLabels(j.Spec) // a spec that cannot be read has none
+			}
+			has = filter.Labels(labels, want)
+			known[v] = has
+		}
+		return has
+	}
 }
 
 // findAlloc returns the allocation whose id begins with prefix. More than one match is an

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -93,14 +94,41 @@ func (o overrides) List(ctx context.Context, req *nusav1.ListOverridesRequest) (
 	if err := (nodePools{s: o.s}).own(req.GetRegion()); err != nil {
 		return nil, err
 	}
+	if err := filter.Check(req.GetStates(), filter.OverrideStates); err != nil {
+		return nil, err
+	}
 	out, call, view := &nusav1.ListOverridesResponse{}, rights.Of(ctx), o.s.State.View()
 	for x := range view.Overrides() {
 		if call.Filtered() && !call.May(x.Namespace, o.s.region()) || req.GetNamespace() != "" && x.Namespace != req.GetNamespace() {
 			continue
 		}
-		out.Overrides = append(out.Overrides, o.toProto(view, x))
+		if !filter.Labels(o.labels(view, x, len(req.GetLabels())), req.GetLabels()) {
+			continue
+		}
+		if one := o.toProto(view, x); filter.Has(req.GetStates(), filter.Override(one)...) {
+			out.Overrides = append(out.Overrides, one)
+		}
 	}
 	return out, nil
+}
+
+// labels returns the labels of the job of an override, if a request has labels.
+func (o overrides) labels(view *state.View, x *state.Override, asked int) map[string]string {
+	if asked == 0 {
+		return nil
+	}
+	key, version := state.JobKey{Namespace: x.Namespace, Job: x.Job}, int64(0)
+	for g := range view.JobGroups(key) {
+		for _, s := range g.Slots {
+			version = max(version, s.JobVersion)
+		}
+	}
+	j, ok := view.Job(key, version)
+	if !ok {
+		return nil
+	}
+	labels, _ := wire.EncodedLabels(j.Spec) // a spec that cannot be read has none
+	return labels
 }
 
 func (o overrides) toProto(view *state.View, x *state.Override) *nusav1.Override {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/internal/wait"
 	"github.com/nusa-scheduler/nusa/job"
@@ -180,6 +181,9 @@ func (j jobs) List(ctx context.Context, req *nusav1.ListJobsRequest) (*nusav1.Li
 	if !isPage(req.GetPageToken()) {
 		return nil, rpcerr.NoPage("page_token", req.GetPageToken())
 	}
+	if err := filter.Check(req.GetStates(), filter.JobStates); err != nil {
+		return nil, err
+	}
 	view := j.s.State.View()
 	keys := map[state.JobKey]bool{}
 	for own := range view.LocalJobs() {
@@ -209,7 +213,7 @@ func (j jobs) List(ctx context.Context, req *nusav1.ListJobsRequest) (*nusav1.Li
 				Region: j.s.region(), Message: k.In(j.s.region()) + ": " + status.Convert(err).Message()})
 			continue
 		}
-		if !hasLabels(one.GetSpec().GetLabels(), req.GetLabels()) {
+		if !filter.Labels(one.GetSpec().GetLabels(), req.GetLabels()) || !filter.Has(req.GetStates(), filter.Job(one.GetStatus())...) {
 			continue
 		}
 		if len(out.Jobs) == limit || size > maxPageBytes {
@@ -242,16 +246,6 @@ func pageKey(k state.JobKey) string {
 func isPage(token string) bool {
 	parts := strings.Split(token, "\x00")
 	return token == "" || len(parts) == 3 && job.ValidName(parts[0]) && job.ValidName(parts[1]) && (parts[2] == "0" || parts[2] == "1")
-}
-
-// hasLabels reports whether labels include all of want.
-func hasLabels(labels, want map[string]string) bool {
-	for k, v := range want {
-		if have, found := labels[k]; !found || have != v {
-			return false
-		}
-	}
-	return true
 }
 
 // Stop stops one of the region's own jobs.

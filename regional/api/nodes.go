@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
@@ -33,6 +34,9 @@ type nodes struct {
 
 // List returns every node, or the nodes of a pool.
 func (n nodes) List(ctx context.Context, req *nusav1.ListNodesRequest) (*nusav1.ListNodesResponse, error) {
+	if err := filter.Check(req.GetStates(), filter.NodeStates); err != nil {
+		return nil, err
+	}
 	m, err := n.s.master()
 	if err != nil {
 		return nil, err
@@ -46,8 +50,11 @@ func (n nodes) List(ctx context.Context, req *nusav1.ListNodesRequest) (*nusav1.
 	}
 	view := n.s.State.View()
 	for x := range view.Nodes() {
-		if req.GetPool() == "" || x.Pool == req.GetPool() {
-			out.Nodes = append(out.Nodes, n.node(m, view, x))
+		if req.GetPool() != "" && x.Pool != req.GetPool() || !filter.Labels(x.Labels, req.GetLabels()) {
+			continue
+		}
+		if one := n.node(m, view, x); filter.Has(req.GetStates(), filter.Node(one)...) {
+			out.Nodes = append(out.Nodes, one)
 		}
 	}
 	return out, nil

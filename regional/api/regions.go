@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -79,7 +80,7 @@ func AllRegions(s *Server, m *Master, labels map[string]string) []*nusav1.Region
 		}
 		out = append(out, r)
 	}
-	out = slices.DeleteFunc(out, func(r *nusav1.Region) bool { return !hasLabels(r.GetDefinition().GetLabels(), labels) })
+	out = slices.DeleteFunc(out, func(r *nusav1.Region) bool { return !filter.Labels(r.GetDefinition().GetLabels(), labels) })
 	slices.SortFunc(out, func(a, b *nusav1.Region) int {
 		return strings.Compare(a.GetDefinition().GetName(), b.GetDefinition().GetName())
 	})
@@ -89,14 +90,18 @@ func AllRegions(s *Server, m *Master, labels map[string]string) []*nusav1.Region
 // List returns this region with everything that is known about it. About other regions it
 // returns what the global tier sent.
 func (r regions) List(ctx context.Context, req *nusav1.ListRegionsRequest) (*nusav1.ListRegionsResponse, error) {
+	if err := filter.Check(req.GetStates(), filter.RegionStates); err != nil {
+		return nil, err
+	}
 	m, err := r.s.master()
 	if err != nil {
 		return nil, err
 	}
-	out := AllRegions(r.s, m, req.GetLabels())
-	if call := rights.Of(ctx); call.Filtered() {
-		out = slices.DeleteFunc(out, func(one *nusav1.Region) bool { return !call.May("", one.GetDefinition().GetName()) })
-	}
+	call := rights.Of(ctx)
+	filtered := call.Filtered()
+	out := slices.DeleteFunc(AllRegions(r.s, m, req.GetLabels()), func(one *nusav1.Region) bool {
+		return filtered && !call.May("", one.GetDefinition().GetName()) || !filter.Has(req.GetStates(), filter.Region(one)...)
+	})
 	return &nusav1.ListRegionsResponse{Regions: out}, nil
 }
 
@@ -116,6 +121,9 @@ func (r regions) Get(_ context.Context, req *nusav1.GetRegionRequest) (*nusav1.R
 
 // Watch sends every region, and then once a second the regions that have changed.
 func (r regions) Watch(req *nusav1.ListRegionsRequest, stream grpc.ServerStreamingServer[nusav1.Region]) error {
+	if len(req.GetStates()) > 0 {
+		return rpcerr.Invalid(&nusav1.Problem{Field: "states", Message: "select regions in a list only: a watch tells each change of state"})
+	}
 	sent := map[string]*nusav1.Region{}
 	call := rights.Of(stream.Context())
 	filtered := call.Filtered()

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
 	"github.com/nusa-scheduler/nusa/security/identity"
@@ -110,13 +111,16 @@ func (s *Server) ListTokens(ctx context.Context, req *nusav1.ListTokensRequest) 
 	if err != nil {
 		return nil, err
 	}
-	out := &nusav1.ListTokensResponse{}
+	if err := filter.Check(req.GetStates(), filter.TokenStates); err != nil {
+		return nil, err
+	}
+	out, now := &nusav1.ListTokensResponse{}, time.Now()
 	err = store.List(ctx, tokenPrefix, func(_ string, value []byte, _ uint64) error {
 		record := &nusav1.TokenRecord{}
 		if err := proto.Unmarshal(value, record); err != nil {
 			return err
 		}
-		if req.GetRegion() == "" || req.GetRegion() == record.GetToken().GetRegion() {
+		if (req.GetRegion() == "" || req.GetRegion() == record.GetToken().GetRegion()) && filter.Has(req.GetStates(), filter.Token(record.GetToken(), now)) {
 			out.Tokens = append(out.Tokens, record.GetToken())
 		}
 		return nil

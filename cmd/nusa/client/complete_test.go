@@ -27,6 +27,10 @@ func TestCompletion(t *testing.T) {
 		"region status jap":            "japaneast",
 		"job list --state st":          "pending starting running partial complete failed stopping stopped",
 		"job list -o ":                 "table json yaml name",
+		"webhook list --state ":        "ok failing behind disabled",
+		"job schedule list --state ":   "paused running waiting failing idle",
+		"deadletter list --state ":     "open redriven",
+		"spare list --state r":         "reserving provisioning joining notifying ready releasing released cancelled failed expired",
 	} {
 		args := append([]string{"__complete"}, strings.Fields(line)...)
 		if strings.HasSuffix(line, " ") || line == "job stop" {

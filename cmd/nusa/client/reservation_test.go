@@ -91,7 +91,7 @@ func TestReservationCommands(t *testing.T) {
 		{"reservation show nothing", "", "there is no reservation", 1},
 		{"reservation release " + id, "", "is released", 0},
 		{"reservation list --state released", "", "released", 0},
-		{"reservation list --state gone", "", "use processing", 1},
+		{"reservation list --state gone", "", "not one of processing", 1},
 		{"reservation list -o json", "", `"text": "{\"vm\": \"a\"}"`, 0},
 	} {
 		out, errOut, code := f.run(t.Context(), c.stdin, append(strings.Fields(c.line), "--addr", f.addr)...)

@@ -110,7 +110,7 @@ func TestSpareCommands(t *testing.T) {
 		{"spare release " + id, "", "is released", 0},
 		{"spare cancel " + id, "", "is cancelled", 0},
 		{"spare list --state cancelled", "", "1/1", 0},
-		{"spare list --state gone", "", "use reserving", 1},
+		{"spare list --state gone", "", "not one of reserving", 1},
 		{"spare provisioner list", "", "no provisioners; add one with", 0},
 		{"spare provisioner set lab --gitlab https://git.example/x --ref main --secret-file -", "glptt-7\n", "is stored", 0},
 		{"spare provisioner set lab --gitlab https://git.example/x --awx https://awx.example/x", "", "give one of", 1},

@@ -2,6 +2,7 @@ package alloc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,26 +12,19 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
-
-// listMost is the greatest number of allocations that a server returns.
-const listMost = 10_000
-
-// endedStates are the states of allocations that have ended.
-var endedStates = []string{"complete", "failed", "stopped", "lost"}
 
 func listCommand(s *cli.Settings) *cobra.Command {
 	var jobArg, node string
 	var all bool
+	var labels map[string]string
 	var states *cli.States
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List allocations: instances on nodes", Args: cli.Positional(),
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
-			req := &nusav1.ListAllocationsRequest{Region: c.Region, All: all || states.Chosen(endedStates...)}
-			if states.Text() != "" {
-				req.Limit = listMost // the server does not know the filter
-			}
+			req := &nusav1.ListAllocationsRequest{Region: c.Region, All: all || filter.HasEnded(states.Words()), States: states.Words(), Labels: labels}
 			switch {
 			case jobArg != "":
 				ref, err := c.Ref(jobArg)
@@ -55,9 +49,12 @@ func listCommand(s *cli.Settings) *cobra.Command {
 				return err
 			}
 			c.WarnPartial(resp.GetErrors())
-			found := len(resp.GetAllocations())
-			resp.Allocations = slices.DeleteFunc(resp.GetAllocations(), func(a *nusav1.Allocation) bool { return !states.Has(stateText(a), term.Word(a.GetState())) })
-			if found == 0 {
+			if !resp.GetSelects() {
+				if err := selectHere(resp, states, labels); err != nil {
+					return err
+				}
+			}
+			if len(resp.GetAllocations()) == 0 {
 				if err := checkFilter(ctx, c, req); err != nil {
 					return err
 				}
@@ -67,7 +64,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			}
 			return c.Print(resp, func(w *term.Screen) {
 				if len(resp.GetAllocations()) == 0 {
-					fmt.Fprintln(w, noAllocsText(c, jobArg, node, states.Text(), all, cli.Incomplete(resp.GetErrors())))
+					fmt.Fprintln(w, noAllocsText(c, jobArg, node, states.Text(), withLabels(labels), all, cli.Incomplete(resp.GetErrors())))
 					return
 				}
 				Write(w, resp.GetAllocations(), true)
@@ -77,9 +74,28 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	s.BindRegion(c, "only allocations in this region")
 	c.Flags().StringVar(&jobArg, "job", "", "only allocations of this job")
 	c.Flags().StringVar(&node, "node", "", "only allocations on this node, by name or id")
-	states = cli.StateFlag(c, "allocations", append([]string{"pending", "starting", "running", "stopping"}, endedStates...)...)
+	cli.LabelFlag(c, &labels, "allocations of jobs")
+	states = cli.StateFlag(c, "allocations", filter.AllocationStates...)
 	c.Flags().BoolVarP(&all, "all", "a", false, "also allocations that have ended")
 	return c
+}
+
+// selectHere applies filters that a server of an earlier version does not know.
+func selectHere(resp *nusav1.ListAllocationsResponse, states *cli.States, labels map[string]string) error {
+	if len(labels) > 0 {
+		return errors.New("--label: the server has an earlier version, which cannot select allocations by labels: use --job")
+	}
+	resp.Allocations = slices.DeleteFunc(resp.GetAllocations(), func(a *nusav1.Allocation) bool {
+		return !states.Has(filter.Allocation(a.GetState(), a.GetDesired())...)
+	})
+	return nil
+}
+
+func withLabels(labels map[string]string) string {
+	if len(labels) == 0 {
+		return ""
+	}
+	return " of jobs with the labels " + term.LabelText(labels)
 }
 
 // checkFilter returns an error if the job or the region of a filter does not exist.
@@ -99,9 +115,12 @@ func checkFilter(ctx context.Context, c *cli.Session, req *nusav1.ListAllocation
 
 // noAllocsText returns a text that says that no allocation matched the filters, and what to
 // do next.
-func noAllocsText(c *cli.Session, jobArg, node, inState string, all bool, unseen string) string {
+func noAllocsText(c *cli.Session, jobArg, node, inState, labeled string, all bool, unseen string) string {
 	var of []string
 	next := c.Program + " job run FILE starts some"
+	if inState+labeled != "" {
+		next = c.Program + " alloc list --all shows all"
+	}
 	if c.Namespace != "" && jobArg == "" {
 		of, next = append(of, "in namespace "+c.Namespace), fmt.Sprintf("%s job list -n %s shows its jobs", c.Program, c.Namespace)
 	}
@@ -114,13 +133,14 @@ func noAllocsText(c *cli.Session, jobArg, node, inState string, all bool, unseen
 	if jobArg != "" {
 		of, next = append(of, "of job "+jobArg), fmt.Sprintf("%s job status %s shows the job", c.Program, jobArg)
 	}
-	what := strings.Join(append([]string{"no allocations"}, of...), " ")
-	if inState != "" {
-		what = strings.Replace(what, "no allocations", "no allocations"+inState, 1)
-	} else if !all {
-		what = strings.Replace(what, "no ", "no live ", 1)
-		next = "--all shows those that have ended; " + next
+	what := strings.Join(append([]string{"allocations" + inState + labeled}, of...), " ")
+	switch {
+	case inState == "" && !all && labeled != "" && len(of) == 0: // the next step is --all already
+		what = "live " + what
+	case inState == "" && !all:
+		what, next = "live "+what, "--all shows those that have ended; "+next
 	}
+	what = "no " + what
 	return what + unseen + "; " + next
 }
 

@@ -74,12 +74,21 @@ password while the addresses and the user stay.`,
 }
 
 func listCommand(s *cli.Settings) *cobra.Command {
-	return &cobra.Command{
+	var states *cli.States
+	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the buses, and how their delivery goes", Args: cli.Positional(),
 		RunE: cli.Call(s, func(ctx context.Context, c *cli.Session, _ string) (*nusav1.ListBusesResponse, error) {
-			return client(c).List(ctx, &nusav1.ListBusesRequest{})
-		}, func(w *term.Screen, out *nusav1.ListBusesResponse, _ string) { writeList(w, out.GetBuses()) }),
+			return client(c).List(ctx, &nusav1.ListBusesRequest{States: cli.Enums(states, nusav1.BusState_BUS_STATE_UNSPECIFIED)})
+		}, func(w *term.Screen, out *nusav1.ListBusesResponse, _ string) {
+			if none := cli.NoneSuch(w.Program, "buses", "bus list", states, nil); len(out.GetBuses()) == 0 && none != "" {
+				fmt.Fprintln(w, none)
+				return
+			}
+			writeList(w, out.GetBuses())
+		}),
 	}
+	states = cli.EnumStateFlag(c, "buses", nusav1.BusState_BUS_STATE_UNSPECIFIED)
+	return c
 }
 
 func writeList(w *term.Screen, all []*nusav1.Bus) {

@@ -6,6 +6,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/internal/filter"
 )
 
 // States is the value of the flag --state, which selects objects by the words that tables show for their states.
@@ -13,12 +17,56 @@ type States struct {
 	known, chosen []string
 }
 
+// maxFlagText is the greatest length of the text about a flag in a table of the documentation.
+const maxFlagText = 120
+
 // StateFlag adds --state to a list. known are the words that the flag takes.
 func StateFlag(c *cobra.Command, what string, known ...string) *States {
 	s := &States{known: known}
-	c.Flags().Var(s, "state", "only "+what+" in one of these states: "+strings.Join(known, ", "))
+	text := "only " + what + " in one of these states: " + strings.Join(known, ", ")
+	if len(text) > maxFlagText {
+		text = "only these states: " + strings.Join(known, ", ")
+	}
+	c.Flags().Var(s, "state", text)
 	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(known, cobra.ShellCompDirectiveNoFileComp)) // fails only without the flag
 	return s
+}
+
+// Words returns the words that the flag has.
+func (s *States) Words() []string { return s.chosen }
+
+// EnumStateFlag is StateFlag for the values of an enumeration. of is any of its values.
+func EnumStateFlag(c *cobra.Command, what string, of protoreflect.Enum) *States {
+	return StateFlag(c, what, filter.Words(of)...)
+}
+
+// Enums returns the values of an enumeration that the flag has. of is any of its values.
+func Enums[E protoreflect.Enum](s *States, of E) (out []E) {
+	for i := range of.Descriptor().Values().Len() {
+		e, _ := of.Type().New(of.Descriptor().Values().Get(i).Number()).(E)
+		if s.Chosen(term.Word(e)) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// LabelFlag adds --label to a list.
+func LabelFlag(c *cobra.Command, labels *map[string]string, what string) {
+	c.Flags().StringToStringVarP(labels, "label", "l", nil, "only "+what+" with this label, KEY=VALUE")
+}
+
+// NoneSuch says that no object matched the filters of a list, such as "no buses in the state failing; nusa bus list
+// shows all". Without filters it returns "". list is the command without the name of the program.
+func NoneSuch(program, what, list string, s *States, labels map[string]string) string {
+	filters := s.Text()
+	if len(labels) > 0 {
+		filters += " with the labels " + term.LabelText(labels)
+	}
+	if filters == "" {
+		return ""
+	}
+	return fmt.Sprintf("no %s%s; %s %s shows all", what, filters, program, list)
 }
 
 // Has reports whether an object with these states is selected. Without --state every object is.

@@ -40,11 +40,12 @@ func (f *filter) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&f.req.Job, "job", "", "only of this job, or of its runs")
 	flags.StringSliceVar(&f.categories, "category", nil, "only these categories: app, oom, image, config, start, timeout, node_lost")
 	flags.StringVar(&f.req.Region, "region", "", "only from this region")
+	flags.StringToStringVarP(&f.req.Labels, "label", "l", nil, "only of jobs with this label, KEY=VALUE")
 }
 
 // given reports whether any flag is set. NUSA_NAMESPACE alone selects nothing.
 func (f *filter) given(c *cli.Session) bool {
-	return c.Cmd.Flags().Changed("namespace") || f.req.GetJob() != "" || f.req.GetRegion() != "" || len(f.categories) > 0
+	return c.Cmd.Flags().Changed("namespace") || f.req.GetJob() != "" || f.req.GetRegion() != "" || len(f.categories) > 0 || len(f.req.GetLabels()) > 0
 }
 
 // list returns the selected dead letters, at most this many. 0: all.
@@ -76,18 +77,14 @@ func (f *filter) list(ctx context.Context, c *cli.Session, most int) (*nusav1.Li
 
 func listCommand(s *cli.Settings) *cobra.Command {
 	f := &filter{}
-	var states string
+	var states *cli.States
 	var limit int
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List dead letters, the newest first", Args: cli.Positional(),
 		Example: "  nusa deadletter list --job frames --category oom\n  nusa deadletter list --state open -o json",
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
-			switch states {
-			case "":
-			case "open", "redriven":
-				f.req.State = nusav1.DeadLetterState(nusav1.DeadLetterState_value["DEAD_LETTER_STATE_"+strings.ToUpper(states)])
-			default:
-				return fmt.Errorf("--state %s: use open or redriven", states)
+			if one := cli.Enums(states, nusav1.DeadLetterState_DEAD_LETTER_STATE_UNSPECIFIED); len(one) == 1 { // there are two
+				f.req.State = one[0]
 			}
 			if limit < 0 {
 				return fmt.Errorf("--limit: %d is negative", limit)
@@ -98,11 +95,12 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.Print(out, func(w *term.Screen) { writeList(w, out) })
+			none := cmp.Or(cli.NoneSuch(c.Program, "dead letters", "deadletter list", states, f.req.GetLabels()), "no dead letters")
+			return c.Print(out, func(w *term.Screen) { writeList(w, out, none) })
 		}),
 	}
 	f.bind(c.Flags())
-	c.Flags().StringVar(&states, "state", "", "only in this state: open, redriven")
+	states = cli.EnumStateFlag(c, "dead letters", nusav1.DeadLetterState_DEAD_LETTER_STATE_UNSPECIFIED)
 	c.Flags().IntVar(&limit, "limit", 100, "at most this many; 0 = all")
 	return c
 }
@@ -123,10 +121,10 @@ func instance(l *nusav1.DeadLetter) string {
 	return fmt.Sprintf("%s %s[%d]", cli.JobName(l.GetNamespace(), l.GetJob(), ""), l.GetGroup(), l.GetIndex())
 }
 
-func writeList(w *term.Screen, out *nusav1.ListDeadLettersResponse) {
+func writeList(w *term.Screen, out *nusav1.ListDeadLettersResponse, none string) {
 	r := out.GetRetention()
 	if len(out.GetDeadLetters()) == 0 {
-		fmt.Fprintln(w, "no dead letters")
+		fmt.Fprintln(w, none)
 	} else {
 		t := term.NewTable("ID", "STATE", "INSTANCE", "FAILURE", ">ATTEMPTS", "REGION", "FAILED")
 		for _, l := range out.GetDeadLetters() {

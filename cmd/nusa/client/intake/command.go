@@ -76,12 +76,21 @@ in the stream, tells a repetition from a new message.`,
 }
 
 func listCommand(s *cli.Settings) *cobra.Command {
-	return &cobra.Command{
+	var states *cli.States
+	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the intakes, and how they go", Args: cli.Positional(),
 		RunE: cli.Call(s, func(ctx context.Context, c *cli.Session, _ string) (*nusav1.ListIntakesResponse, error) {
-			return client(c).List(ctx, &nusav1.ListIntakesRequest{})
-		}, func(w *term.Screen, out *nusav1.ListIntakesResponse, _ string) { writeList(w, out.GetIntakes()) }),
+			return client(c).List(ctx, &nusav1.ListIntakesRequest{States: cli.Enums(states, nusav1.BusState_BUS_STATE_UNSPECIFIED)})
+		}, func(w *term.Screen, out *nusav1.ListIntakesResponse, _ string) {
+			if none := cli.NoneSuch(w.Program, "intakes", "intake list", states, nil); len(out.GetIntakes()) == 0 && none != "" {
+				fmt.Fprintln(w, none)
+				return
+			}
+			writeList(w, out.GetIntakes())
+		}),
 	}
+	states = cli.EnumStateFlag(c, "intakes", nusav1.BusState_BUS_STATE_UNSPECIFIED)
+	return c
 }
 
 func writeList(w *term.Screen, all []*nusav1.Intake) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -23,7 +24,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			defer cancel()
 			all := &nusav1.ListJobsResponse{}
 			for token := ""; ; {
-				page, err := c.Jobs().List(ctx, &nusav1.ListJobsRequest{Namespace: c.Namespace, Labels: labels, PageToken: token})
+				page, err := c.Jobs().List(ctx, &nusav1.ListJobsRequest{Namespace: c.Namespace, Labels: labels, States: states.Words(), PageToken: token})
 				if err != nil {
 					return err
 				}
@@ -35,7 +36,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 				}
 			}
 			all.Jobs = slices.DeleteFunc(all.Jobs, func(j *nusav1.Job) bool {
-				return !states.Has(stateText(j.GetStatus()), term.Word(j.GetStatus().GetState()))
+				return !states.Has(filter.Job(j.GetStatus())...) // a server of an earlier version does not select
 			})
 			c.WarnPartial(all.GetErrors())
 			return c.Print(all, func(w *term.Screen) {
@@ -44,8 +45,8 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			})
 		}),
 	}
-	c.Flags().StringToStringVarP(&labels, "label", "l", nil, "only jobs with this label, KEY=VALUE")
-	states = cli.StateFlag(c, "jobs", "pending", "starting", "running", partial, "complete", "failed", "stopping", "stopped")
+	cli.LabelFlag(c, &labels, "jobs")
+	states = cli.StateFlag(c, "jobs", filter.JobStates...)
 	return c
 }
 

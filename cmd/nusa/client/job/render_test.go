@@ -56,7 +56,7 @@ func TestRendering(t *testing.T) {
 				{Name: "nightly.20260531-230000", State: nusav1.JobRunState_JOB_RUN_STATE_FAILED, Trigger: nusav1.JobRunTrigger_JOB_RUN_TRIGGER_SCHEDULE, Began: sample.Ago(13 * time.Hour), Ended: sample.Ago(12 * time.Hour)},
 			}}
 			writeSchedule(w, berlin)
-			writeSchedules(w, []*nusav1.ScheduleStatus{berlin, {Job: "web/hourly", Next: []*timestamppb.Timestamp{at}, Paused: true}})
+			writeSchedules(w, []*nusav1.ScheduleStatus{berlin, {Job: "web/hourly", Next: []*timestamppb.Timestamp{at}, Paused: true}}, "")
 		}),
 		sample.Of("job plan, of such", func(w *term.Screen) {
 			writePlan(w, planHeader{name: "default/api", submit: " api.yaml", orderNote: orderNote(sample.Turns(), sample.Job().GetSpec())}, sample.Turns())

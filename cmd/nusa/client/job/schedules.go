@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -30,6 +32,8 @@ func momentText(at time.Time, zone string) string {
 
 func scheduleListCommand(s *cli.Settings) *cobra.Command {
 	var paused bool
+	var labels map[string]string
+	var states *cli.States
 	c := &cobra.Command{
 		Use: "list", Short: "List the jobs with a schedule", Args: cobra.NoArgs,
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
@@ -37,24 +41,29 @@ func scheduleListCommand(s *cli.Settings) *cobra.Command {
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
 			err := cli.Pages(func(token string) (string, error) {
-				page, err := schedules(c).List(ctx, &nusav1.ListSchedulesRequest{Namespace: c.Namespace, Paused: paused, PageToken: token})
+				page, err := schedules(c).List(ctx, &nusav1.ListSchedulesRequest{
+					Namespace: c.Namespace, Paused: paused, States: states.Words(), Labels: labels, PageToken: token,
+				})
 				out.Schedules = append(out.Schedules, page.GetSchedules()...)
 				return page.GetNextPageToken(), err
 			})
 			if err != nil {
 				return err
 			}
-			return c.Print(out, func(w *term.Screen) { writeSchedules(w, out.GetSchedules()) })
+			none := cmp.Or(cli.NoneSuch(c.Program, "schedules", "job schedule list", states, labels), "no job has a schedule")
+			return c.Print(out, func(w *term.Screen) { writeSchedules(w, out.GetSchedules(), none) })
 		}),
 	}
-	c.Flags().BoolVar(&paused, "paused", false, "only schedules that are paused")
+	c.Flags().BoolVar(&paused, "paused", false, "only schedules that are paused, like --state paused")
+	cli.LabelFlag(c, &labels, "schedules of jobs")
+	states = cli.StateFlag(c, "schedules", filter.ScheduleStates...)
 	return c
 }
 
-// writeSchedules writes a table of schedules.
-func writeSchedules(w *term.Screen, all []*nusav1.ScheduleStatus) {
+// writeSchedules writes a table of schedules, or none if there are none.
+func writeSchedules(w *term.Screen, all []*nusav1.ScheduleStatus, none string) {
 	if len(all) == 0 {
-		fmt.Fprintln(w, "no job has a schedule")
+		fmt.Fprintln(w, none)
 		return
 	}
 	t := term.NewTable("JOB", "NEXT", "LATEST", ">ACTIVE", ">FAILURES", "#PAUSED")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
 	"github.com/nusa-scheduler/nusa/internal/counts"
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -32,7 +33,7 @@ const partial = "partial"
 
 // stateText returns the state of a job in words.
 func stateText(s *nusav1.JobStatus) string {
-	if sum, _ := totalsOf(s); s.GetState() == nusav1.JobState_JOB_STATE_PENDING && sum.Running > 0 {
+	if filter.IsPartial(s) {
 		return partial
 	}
 	return term.Word(s.GetState())

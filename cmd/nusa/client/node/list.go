@@ -9,6 +9,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -21,12 +22,12 @@ func listCommand(s *cli.Settings) *cobra.Command {
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
-			resp, err := c.Nodes().List(ctx, &nusav1.ListNodesRequest{Region: c.Region, Pool: pool})
+			resp, err := c.Nodes().List(ctx, &nusav1.ListNodesRequest{Region: c.Region, Pool: pool, Labels: labels, States: states.Words()})
 			if err != nil {
 				return err
 			}
-			resp.Nodes = slices.DeleteFunc(resp.Nodes, func(n *nusav1.Node) bool {
-				return !states.Has(statesOf(n)...) || !hasLabels(n.GetInventory().GetLabels(), labels)
+			resp.Nodes = slices.DeleteFunc(resp.Nodes, func(n *nusav1.Node) bool { // a server of an earlier version does not select
+				return !states.Has(filter.Node(n)...) || !filter.Labels(n.GetInventory().GetLabels(), labels)
 			})
 			c.WarnPartial(resp.GetErrors())
 			return c.Print(resp, func(w *term.Screen) {
@@ -36,18 +37,9 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	}
 	s.BindRegion(c, "only nodes of this region")
 	c.Flags().StringVar(&pool, "pool", "", "only nodes of this pool")
-	c.Flags().StringToStringVarP(&labels, "label", "l", nil, "only nodes with this label, KEY=VALUE")
-	states = cli.StateFlag(c, "nodes", "ready", "lost", "left", "draining", "cordoned")
+	cli.LabelFlag(c, &labels, "nodes")
+	states = cli.StateFlag(c, "nodes", filter.NodeStates...)
 	return c
-}
-
-func hasLabels(have, want map[string]string) bool {
-	for k, v := range want {
-		if got, is := have[k]; !is || got != v {
-			return false
-		}
-	}
-	return true
 }
 
 // noNodesText returns a text that says that no node matched the filters, and what to do
@@ -68,18 +60,6 @@ func noNodesText(c *cli.Session, pool string, labels map[string]string, states *
 		return fmt.Sprintf("no nodes; start an agent with: %s agent", c.Program)
 	}
 	return fmt.Sprintf("%s; %s node list shows all", what, c.Program)
-}
-
-// statesOf returns the words for the states of a node. A node may have several.
-func statesOf(n *nusav1.Node) []string {
-	out := []string{term.Word(n.GetState())}
-	if n.GetDraining() {
-		out = append(out, "draining")
-	}
-	if n.GetCordoned() {
-		out = append(out, "cordoned")
-	}
-	return out
 }
 
 func writeNodes(w *term.Screen, nodes []*nusav1.Node, none string) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -23,6 +24,8 @@ func Command(s *cli.Settings) *cobra.Command {
 func client(c *cli.Session) nusav1.OverridesClient { return nusav1.NewOverridesClient(c.Conn) }
 
 func listCommand(s *cli.Settings) *cobra.Command {
+	var labels map[string]string
+	var states *cli.States
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the overrides of regions", Args: cli.Positional(),
 		Long: `Lists what single regions do not run of the federation's jobs, because an operator stopped
@@ -32,15 +35,23 @@ run again.`,
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
-			resp, err := client(c).List(ctx, &nusav1.ListOverridesRequest{Namespace: c.Namespace, Region: c.Region})
+			resp, err := client(c).List(ctx, &nusav1.ListOverridesRequest{Namespace: c.Namespace, Region: c.Region, States: states.Words(), Labels: labels})
 			if err != nil {
 				return err
 			}
 			c.WarnPartial(resp.GetErrors())
-			return c.Print(resp, func(w *term.Screen) { writeList(w, resp.GetOverrides(), cli.Incomplete(resp.GetErrors())) })
+			return c.Print(resp, func(w *term.Screen) {
+				if none := cli.NoneSuch(c.Program, "overrides", "job override list", states, labels); len(resp.GetOverrides()) == 0 && none != "" {
+					fmt.Fprintln(w, none)
+					return
+				}
+				writeList(w, resp.GetOverrides(), cli.Incomplete(resp.GetErrors()))
+			})
 		}),
 	}
 	s.BindRegion(c, "only overrides of this region")
+	cli.LabelFlag(c, &labels, "overrides of jobs")
+	states = cli.StateFlag(c, "overrides", filter.OverrideStates...)
 	return c
 }
 

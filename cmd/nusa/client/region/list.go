@@ -9,6 +9,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -21,39 +22,24 @@ func listCommand(s *cli.Settings) *cobra.Command {
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
-			resp, err := c.Regions().List(ctx, &nusav1.ListRegionsRequest{Labels: labels})
+			resp, err := c.Regions().List(ctx, &nusav1.ListRegionsRequest{Labels: labels, States: states.Words()})
 			if err != nil {
 				return err
 			}
-			resp.Regions = slices.DeleteFunc(resp.Regions, func(r *nusav1.Region) bool { return !states.Has(statesOf(r)...) })
+			resp.Regions = slices.DeleteFunc(resp.Regions, func(r *nusav1.Region) bool { return !states.Has(filter.Region(r)...) }) // a server of an earlier version does not select
 			c.PrintAlarms(ctx)
 			return c.Print(resp, func(w *term.Screen) {
-				what := states.Text()
-				if len(labels) > 0 {
-					what += " with the labels " + term.LabelText(labels)
-				}
-				if len(resp.GetRegions()) == 0 && what != "" {
-					fmt.Fprintf(w, "no regions%s; %s region list shows all\n", what, c.Program)
+				if none := cli.NoneSuch(c.Program, "regions", "region list", states, labels); len(resp.GetRegions()) == 0 && none != "" {
+					fmt.Fprintln(w, none)
 					return
 				}
 				writeRegions(w, resp.GetRegions())
 			})
 		}),
 	}
-	c.Flags().StringToStringVarP(&labels, "label", "l", nil, "only regions with this label, KEY=VALUE")
-	states = cli.StateFlag(c, "regions", "defined", "connected", "disconnected", "lost", "island", "silent", "draining", "cordoned")
+	cli.LabelFlag(c, &labels, "regions")
+	states = cli.StateFlag(c, "regions", filter.RegionStates...)
 	return c
-}
-
-// statesOf returns the words for the states of a region. A region may have several.
-func statesOf(r *nusav1.Region) []string {
-	out := []string{term.Word(r.GetState())}
-	for word, is := range map[string]bool{"silent": r.GetSilent() != nil, "draining": r.GetDraining(), "cordoned": r.GetCordoned()} {
-		if is {
-			out = append(out, word)
-		}
-	}
-	return out
 }
 
 // NoneText returns a text that says that there are no regions, and how to define one.

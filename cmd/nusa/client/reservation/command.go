@@ -182,17 +182,11 @@ func write(w *term.Screen, r *nusav1.Reservation) {
 
 func listCommand(s *cli.Settings) *cobra.Command {
 	req := &nusav1.ListReservationsRequest{}
-	var states []string
+	var states *cli.States
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List reservations", Args: cli.Positional(),
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
-			for _, name := range states {
-				n, ok := nusav1.ReservationState_value["RESERVATION_STATE_"+strings.ToUpper(name)]
-				if !ok || n == 0 {
-					return fmt.Errorf("--state %s: use processing, completed, failed, released or expired", name)
-				}
-				req.States = append(req.States, nusav1.ReservationState(n))
-			}
+			req.States = cli.Enums(states, nusav1.ReservationState_RESERVATION_STATE_UNSPECIFIED)
 			out := &nusav1.ListReservationsResponse{}
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
@@ -205,15 +199,21 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			}); err != nil {
 				return err
 			}
-			return c.Print(out, func(w *term.Screen) { writeList(w, out.GetReservations()) })
+			return c.Print(out, func(w *term.Screen) {
+				if none := cli.NoneSuch(c.Program, "reservations", "reservation list", states, req.GetLabels()); len(out.GetReservations()) == 0 && none != "" {
+					fmt.Fprintln(w, none)
+					return
+				}
+				writeList(w, out.GetReservations())
+			})
 		}),
 	}
 	f := c.Flags()
-	f.StringSliceVar(&states, "state", nil, "only these states: processing, completed, failed, released, expired")
+	states = cli.EnumStateFlag(c, "reservations", nusav1.ReservationState_RESERVATION_STATE_UNSPECIFIED)
 	f.StringVar(&req.Region, "region", "", "only in this region")
 	f.StringVar(&req.Pool, "pool", "", "only of this node pool")
 	f.StringVar(&req.ClaimedBy, "claimed-by", "", "only those that this name has claimed")
-	f.StringToStringVar(&req.Labels, "label", nil, "only those with these key=value labels")
+	cli.LabelFlag(c, &req.Labels, "reservations")
 	return c
 }
 

@@ -1,6 +1,7 @@
 package semaphore
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -39,14 +41,15 @@ func split(c *cli.Session, arg string) (namespace, name string) {
 func nameOf(p *nusav1.Semaphore) string { return cli.JobName(p.GetNamespace(), p.GetName(), "") }
 
 func listCommand(s *cli.Settings) *cobra.Command {
-	return &cobra.Command{
+	var states *cli.States
+	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List semaphores with their units", Args: cli.Positional(),
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
 			out := &nusav1.ListSemaphoresResponse{}
 			for {
-				page, err := client(c).List(ctx, &nusav1.ListSemaphoresRequest{Namespace: c.Namespace, PageToken: out.GetNextPageToken()})
+				page, err := client(c).List(ctx, &nusav1.ListSemaphoresRequest{Namespace: c.Namespace, States: states.Words(), PageToken: out.GetNextPageToken()})
 				if err != nil {
 					return err
 				}
@@ -55,14 +58,17 @@ func listCommand(s *cli.Settings) *cobra.Command {
 					break
 				}
 			}
-			return c.Print(out, func(w *term.Screen) { writeList(w, out.GetSemaphores()) })
+			none := cmp.Or(cli.NoneSuch(c.Program, "semaphores", "semaphore list", states, nil), fmt.Sprintf("no semaphores: %s semaphore set NAME --units N", c.Program))
+			return c.Print(out, func(w *term.Screen) { writeList(w, out.GetSemaphores(), none) })
 		}),
 	}
+	states = cli.StateFlag(c, "semaphores", filter.SemaphoreStates...)
+	return c
 }
 
-func writeList(w *term.Screen, all []*nusav1.Semaphore) {
+func writeList(w *term.Screen, all []*nusav1.Semaphore, none string) {
 	if len(all) == 0 {
-		fmt.Fprintf(w, "no semaphores: %s semaphore set NAME --units N\n", w.Program)
+		fmt.Fprintln(w, none)
 		return
 	}
 	t := term.NewTable("SEMAPHORE", ">UNITS", ">HELD", ">HOLDERS", ">WAITING")

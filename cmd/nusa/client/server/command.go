@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +21,8 @@ func Command() *cobra.Command {
 }
 
 func listCommand(s *cli.Settings) *cobra.Command {
-	return &cobra.Command{
+	var states *cli.States
+	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the global servers, and the alarms", Args: cli.Positional(),
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
 			ctx, cancel := c.WithTimeout()
@@ -30,7 +32,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 				return err
 			}
 			alarms := c.PrintAlarms(ctx)
-			out := &nusav1.TopologyTree{Servers: tree.GetServers()}
+			out := &nusav1.TopologyTree{Servers: slices.DeleteFunc(tree.GetServers(), func(x *nusav1.GlobalServer) bool { return !states.Has(stateOf(x)) })}
 			if c.Output != "table" {
 				n, err := document(out, alarms)
 				if err != nil {
@@ -39,17 +41,17 @@ func listCommand(s *cli.Settings) *cobra.Command {
 				return c.PrintTree(n)
 			}
 			return c.Print(out, func(w *term.Screen) {
+				if none := cli.NoneSuch(c.Program, "servers", "server list", states, nil); len(out.GetServers()) == 0 && none != "" {
+					fmt.Fprintln(w, none)
+					return
+				}
 				if len(out.GetServers()) == 0 {
 					fmt.Fprintln(w, "this server knows no global server; --addr HOST names one, if there is any")
 					return
 				}
 				t := term.NewTable("NAME", "ADDRESS", "STATE", "VERSION")
 				for _, srv := range out.GetServers() {
-					state := "standby"
-					if srv.GetActive() {
-						state = "active"
-					}
-					t.Row(srv.GetName(), srv.GetAddress(), state, srv.GetVersion())
+					t.Row(srv.GetName(), srv.GetAddress(), stateOf(srv), srv.GetVersion())
 				}
 				t.Write(w)
 				for _, srv := range out.GetServers() {
@@ -58,6 +60,15 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			})
 		}),
 	}
+	states = cli.StateFlag(c, "servers", "active", "standby")
+	return c
+}
+
+func stateOf(srv *nusav1.GlobalServer) string {
+	if srv.GetActive() {
+		return "active"
+	}
+	return "standby"
 }
 
 // document returns the servers with the alarms as a document, for programs. The document

@@ -27,19 +27,22 @@ func Command() *cobra.Command {
 func client(c *cli.Session) nusav1.ServicesClient { return nusav1.NewServicesClient(c.Conn) }
 
 func listCommand(s *cli.Settings) *cobra.Command {
-	return &cobra.Command{
+	tag := ""
+	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the services that have healthy instances", Args: cli.Positional(),
 		RunE: cli.Call(s, func(ctx context.Context, c *cli.Session, _ string) (*nusav1.ListServicesResponse, error) {
-			return list(ctx, c)
-		}, func(w *term.Screen, out *nusav1.ListServicesResponse, _ string) { writeList(w, out) }),
+			return list(ctx, c, tag)
+		}, func(w *term.Screen, out *nusav1.ListServicesResponse, _ string) { writeList(w, out, tag) }),
 	}
+	c.Flags().StringVar(&tag, "tag", "", "only services that have instances with this tag; only these instances count")
+	return c
 }
 
 // list reads all pages. Its age is that of the first page, which is the oldest answer.
-func list(ctx context.Context, c *cli.Session) (*nusav1.ListServicesResponse, error) {
+func list(ctx context.Context, c *cli.Session, tag string) (*nusav1.ListServicesResponse, error) {
 	out := &nusav1.ListServicesResponse{}
 	err := cli.Pages(func(token string) (string, error) {
-		page, err := client(c).List(ctx, &nusav1.ListServicesRequest{Namespace: c.Namespace, PageToken: token})
+		page, err := client(c).List(ctx, &nusav1.ListServicesRequest{Namespace: c.Namespace, Tag: tag, PageToken: token})
 		out.Services = append(out.Services, page.GetServices()...)
 		if token == "" {
 			out.Age = page.GetAge()
@@ -49,8 +52,10 @@ func list(ctx context.Context, c *cli.Session) (*nusav1.ListServicesResponse, er
 	return out, err
 }
 
-func writeList(w *term.Screen, list *nusav1.ListServicesResponse) {
-	if len(list.GetServices()) == 0 {
+func writeList(w *term.Screen, list *nusav1.ListServicesResponse, tag string) {
+	if len(list.GetServices()) == 0 && tag != "" {
+		fmt.Fprintf(w, "no service has a healthy instance with the tag %s; %s service list shows all\n", tag, w.Program)
+	} else if len(list.GetServices()) == 0 {
 		fmt.Fprintln(w, "no service has a healthy instance; a job names its services: services of a group in its file")
 	} else {
 		t := term.NewTable("SERVICE", ">INSTANCES", "REGIONS", "TAGS")

@@ -200,17 +200,11 @@ func write(w *term.Screen, x *nusav1.Spare) {
 
 func listCommand(s *cli.Settings) *cobra.Command {
 	req := &nusav1.ListSparesRequest{}
-	var states []string
+	var states *cli.States
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List spares", Args: cli.Positional(),
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
-			for _, name := range states {
-				n, ok := nusav1.SpareState_value["SPARE_STATE_"+strings.ToUpper(name)]
-				if !ok || n == 0 {
-					return fmt.Errorf("--state %s: use reserving, provisioning, joining, notifying, ready, releasing, released, cancelled, failed or expired", name)
-				}
-				req.States = append(req.States, nusav1.SpareState(n))
-			}
+			req.States = cli.Enums(states, nusav1.SpareState_SPARE_STATE_UNSPECIFIED)
 			out := &nusav1.ListSparesResponse{}
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
@@ -223,11 +217,17 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			}); err != nil {
 				return err
 			}
-			return c.Print(out, func(w *term.Screen) { writeList(w, out.GetSpares()) })
+			return c.Print(out, func(w *term.Screen) {
+				if none := cli.NoneSuch(c.Program, "spares", "spare list", states, nil); len(out.GetSpares()) == 0 && none != "" {
+					fmt.Fprintln(w, none)
+					return
+				}
+				writeList(w, out.GetSpares())
+			})
 		}),
 	}
 	f := c.Flags()
-	f.StringSliceVar(&states, "state", nil, "only these states, such as ready or failed")
+	states = cli.EnumStateFlag(c, "spares", nusav1.SpareState_SPARE_STATE_UNSPECIFIED)
 	f.StringVar(&req.Pool, "pool", "", "only of this node pool")
 	return c
 }

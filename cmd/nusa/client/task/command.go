@@ -163,7 +163,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	flags.StringVar(&f.job, "job", "", "only tasks of this job, also if it is forgotten")
 	flags.StringVar(&f.group, "group", "", "only of this group of the job")
 	flags.StringVar(&f.node, "node", "", "only on this node, by its name or whole id")
-	flags.StringToStringVarP(&f.labels, "label", "l", nil, "only of jobs with this label, KEY=VALUE")
+	cli.LabelFlag(c, &f.labels, "tasks of jobs")
 	f.states = cli.StateFlag(c, "tasks", stateWords...)
 	flags.Var(&f.since, "since", "only tasks placed since then: a time, a date, or a time before now such as 7d")
 	flags.Var(&f.until, "until", "only tasks placed before then: a time, a date, or a time before now such as 24h")

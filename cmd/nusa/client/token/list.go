@@ -9,21 +9,27 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/internal/filter"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
 func listCommand(s *cli.Settings) *cobra.Command {
+	var states *cli.States
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the join tokens, without their secrets", Args: cli.Positional(),
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
-			resp, err := nusav1.NewTokensClient(c.Conn).List(ctx, &nusav1.ListTokensRequest{Region: c.Region})
+			resp, err := nusav1.NewTokensClient(c.Conn).List(ctx, &nusav1.ListTokensRequest{Region: c.Region, States: states.Words()})
 			if err != nil {
 				return err
 			}
 			c.WarnPartial(resp.GetErrors())
 			return c.Print(resp, func(w *term.Screen) {
+				if none := cli.NoneSuch(c.Program, "join tokens", "token list", states, nil); len(resp.GetTokens()) == 0 && none != "" {
+					fmt.Fprintln(w, none)
+					return
+				}
 				if len(resp.GetTokens()) == 0 {
 					fmt.Fprintf(w, "no join tokens%s; %s token create makes one\n", cli.Incomplete(resp.GetErrors()), c.Program)
 					return
@@ -38,6 +44,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 		}),
 	}
 	s.BindRegion(c, "only tokens of this region")
+	states = cli.StateFlag(c, "tokens", filter.TokenStates...)
 	return c
 }
 
@@ -51,16 +58,11 @@ func maker(by string) string {
 
 // stateOf returns whether members may still join with a token.
 func stateOf(t *nusav1.JoinToken, now time.Time) string {
-	left := t.GetExpiresAt().AsTime().Sub(now)
-	switch {
-	case t.GetRevoked():
-		return "revoked"
-	case left <= 0:
-		return "ended"
-	case t.GetUses() < 1:
-		return "used up"
+	state := filter.Token(t, now)
+	if state == "valid" {
+		state += " for " + term.Duration(t.GetExpiresAt().AsTime().Sub(now))
 	}
-	return "valid for " + term.Duration(left)
+	return state
 }
 
 func revokeCommand(s *cli.Settings) *cobra.Command {

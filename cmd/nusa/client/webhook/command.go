@@ -88,12 +88,21 @@ events.`,
 }
 
 func listCommand(s *cli.Settings) *cobra.Command {
-	return &cobra.Command{
+	var states *cli.States
+	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the webhooks, and how their delivery goes", Args: cli.Positional(),
 		RunE: cli.Call(s, func(ctx context.Context, c *cli.Session, _ string) (*nusav1.ListWebhooksResponse, error) {
-			return client(c).List(ctx, &nusav1.ListWebhooksRequest{})
-		}, func(w *term.Screen, out *nusav1.ListWebhooksResponse, _ string) { writeList(w, out.GetWebhooks()) }),
+			return client(c).List(ctx, &nusav1.ListWebhooksRequest{States: cli.Enums(states, nusav1.WebhookState_WEBHOOK_STATE_UNSPECIFIED)})
+		}, func(w *term.Screen, out *nusav1.ListWebhooksResponse, _ string) {
+			if none := cli.NoneSuch(w.Program, "webhooks", "webhook list", states, nil); len(out.GetWebhooks()) == 0 && none != "" {
+				fmt.Fprintln(w, none)
+				return
+			}
+			writeList(w, out.GetWebhooks())
+		}),
 	}
+	states = cli.EnumStateFlag(c, "webhooks", nusav1.WebhookState_WEBHOOK_STATE_UNSPECIFIED)
+	return c
 }
 
 func writeList(w *term.Screen, all []*nusav1.Webhook) {

@@ -233,12 +233,15 @@ func stepName(st *nusav1.StepStatus) string {
 	return fmt.Sprintf("%s[%d]", st.GetStep(), st.GetIndex())
 }
 
+const runState = nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_UNSPECIFIED
+
 func listCommand(s *cli.Settings) *cobra.Command {
+	var labels map[string]string
 	var states *cli.States
 	c := &cobra.Command{
 		Use: "list [JOB]", Short: "List the runs of a workflow, or of all", Args: cobra.MaximumNArgs(1),
 		RunE: s.Run(func(c *cli.Session, args []string) error {
-			req := &nusav1.ListWorkflowRunsRequest{Namespace: c.Namespace}
+			req := &nusav1.ListWorkflowRunsRequest{Namespace: c.Namespace, States: cli.Enums(states, runState), Labels: labels}
 			if len(args) > 0 {
 				ref, err := c.Ref(args[0])
 				if err != nil {
@@ -258,18 +261,25 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out.Runs = slices.DeleteFunc(out.Runs, func(r *nusav1.WorkflowRun) bool { return !states.Has(term.Word(r.GetState())) })
+			out.Runs = slices.DeleteFunc(out.Runs, func(r *nusav1.WorkflowRun) bool { return !states.Has(term.Word(r.GetState())) }) // a server of an earlier version does not select
 			slices.SortStableFunc(out.Runs, func(x, y *nusav1.WorkflowRun) int { return y.GetBegan().AsTime().Compare(x.GetBegan().AsTime()) })
-			return c.Print(out, func(w *term.Screen) { writeRuns(w, out, states, c.Program) })
+			return c.Print(out, func(w *term.Screen) {
+				writeRuns(w, out, cli.NoneSuch(c.Program, "runs", "workflow list", states, labels))
+			})
 		}),
 	}
-	states = cli.StateFlag(c, "runs", "running", "canceling", "exiting", "resetting", "succeeded", "failed", "canceled")
+	cli.LabelFlag(c, &labels, "runs of workflows")
+	states = cli.EnumStateFlag(c, "runs", runState)
 	return c
 }
 
-func writeRuns(w *term.Screen, out *nusav1.ListWorkflowRunsResponse, states *cli.States, program string) {
+// writeRuns writes a table of runs. none says that no run matched the filters.
+func writeRuns(w *term.Screen, out *nusav1.ListWorkflowRunsResponse, none string) {
 	if len(out.GetRuns()) == 0 {
-		w.Note("", fmt.Sprintf("no run%s; begin one with: %s. Runs inside others: %s", states.Text(), term.Whole(program+" workflow run FILE"), term.Whole(program+" workflow status RUN")))
+		if none == "" {
+			none = "no run; begin one with: " + term.Whole(w.Program+" workflow run FILE")
+		}
+		w.Note("", none+". Runs inside others: "+term.Whole(w.Program+" workflow status RUN"))
 		return
 	}
 	t := term.NewTable("RUN", "STATE", ">STEPS", ">BAD", "BEGAN", "BY", "#MESSAGE")

@@ -57,9 +57,9 @@ func TestRendering(t *testing.T) {
 	states := &cli.States{}
 	sample.Render(t, []sample.Rendering{
 		sample.Of("workflow list", func(w *term.Screen) {
-			writeRuns(w, &nusav1.ListWorkflowRunsResponse{Runs: []*nusav1.WorkflowRun{etl, nightly}}, states, "nusa")
+			writeRuns(w, &nusav1.ListWorkflowRunsResponse{Runs: []*nusav1.WorkflowRun{etl, nightly}}, "")
 		}),
-		sample.Of("workflow list, none", func(w *term.Screen) { writeRuns(w, &nusav1.ListWorkflowRunsResponse{}, states, "nusa") }),
+		sample.Of("workflow list, none", func(w *term.Screen) { writeRuns(w, &nusav1.ListWorkflowRunsResponse{}, "") }),
 		sample.Of("workflow status", func(w *term.Screen) { write(w, all, in, states) }),
 		sample.Of("workflow status of a run of a schedule, no steps", func(w *term.Screen) { write(w, &nusav1.WorkflowRunStatus{Run: nightly}, nil, states) }),
 		sample.Of("workflow status of a run inside another", func(w *term.Screen) { write(w, in["train.s1f2e3d4c5b6a"], nil, states) }),
