@@ -152,11 +152,14 @@ func enumText(ed protoreflect.EnumDescriptor, value string) string {
 	for i := range ed.Values().Len() {
 		known = append(known, string(ed.Values().Get(i).Name()))
 	}
-	if prefix := commonPrefix(known); !strings.HasPrefix(value, prefix) {
-		value = prefix + value
+	prefix := commonPrefix(known)
+	known = slices.DeleteFunc(known, func(name string) bool { return strings.HasSuffix(name, "_UNSPECIFIED") })
+	words := slices.Clone(known)
+	for i := range words { // the prefix would make all of them look alike
+		words[i] = strings.TrimPrefix(words[i], prefix)
 	}
-	if near := suggest.Nearest(strings.ToUpper(value), lower(known)); near != "" {
-		return "do you mean " + strings.ToUpper(near) + "?"
+	if near := suggest.Nearest(strings.TrimPrefix(strings.ToUpper(value), prefix), lower(words)); near != "" {
+		return "do you mean " + prefix + strings.ToUpper(near) + "?"
 	}
 	return "it must be one of " + suggest.List(known, 12)
 }

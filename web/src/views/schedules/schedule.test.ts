@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { missing, moment, word } from './schedule'
+import { missing, moment, page, word } from './schedule'
 
 describe('moment', () => {
   it('is in the zone of the schedule', () => {
@@ -15,6 +15,13 @@ describe('missing', () => {
     expect(missing({ job: 'default/a' })).toBe('')
     expect(missing({ job: 'default/a', skipped: '2', skipReason: 'run a.1 has not ended', missed: '1', backfill: 4 }))
       .toBe('2 skipped, the last one because run a.1 has not ended; 1 missed, more than catch_up late; 4 left of the backfill')
+  })
+})
+
+describe('page', () => {
+  it('of a run is that of its job, or of its workflow', () => {
+    expect(page({ job: 'web/a' }, 'web', 'a.1')).toEqual(['jobs', { job: 'web/a.1' }])
+    expect(page({ job: 'web/a', workflow: true }, 'web', 'a.1')).toEqual(['workflows', { run: 'web/a.1' }])
   })
 })
 

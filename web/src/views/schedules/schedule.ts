@@ -28,6 +28,8 @@ export interface Schedule {
   runCount?: number
   active?: number
   timeZone?: string
+  /** The job is a workflow, so its runs are runs of the workflow. */
+  workflow?: boolean
 }
 
 const shapes: Record<string, Shape> = { active: 'busy', complete: 'ok', failed: 'lost', stopped: 'cordoned' }
@@ -36,6 +38,13 @@ const shapes: Record<string, Shape> = { active: 'busy', complete: 'ok', failed: 
 export const word = (v: string | undefined): string => (v ?? '').replace(/^JOB_RUN_(STATE|TRIGGER)_/, '').toLowerCase() || 'unknown'
 
 export const shape = (state: string | undefined): Shape => shapes[word(state)] ?? 'defined'
+
+/** page returns the view of a run of a schedule, and its parameters. A server of an earlier version does not say that a
+ * job is a workflow: the page of the job leads on then. */
+export function page(s: Schedule, namespace: string, run: string | undefined): [string, Record<string, string>] {
+  const name = `${namespace}/${run}`
+  return s.workflow ? ['workflows', { run: name }] : ['jobs', { job: name }]
+}
 
 /** moment writes a time in the zone of a schedule: "Sat 28 Nov, 02:30 CET". An unknown zone is UTC. */
 export function moment(ms: number, zone: string | undefined): string {
