@@ -156,6 +156,7 @@ func TestPluginThatLies(t *testing.T) {
 func TestPluginNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"process": "there is a driver process already",
+		"reserve": "there is a driver reserve already",
 		"dokcer":  "dokcer is too much like the driver docker",
 		"Qemu":    `"Qemu" is not a name of a driver`,
 		"qemu":    "qemu= names no executable",

@@ -25,7 +25,7 @@ func CheckPluginName(name string) error {
 	switch near := suggest.Nearest(name, drivers); {
 	case !ValidName(name):
 		return fmt.Errorf("%q is not a name of a driver: lower-case letters, digits and dashes", clip(name))
-	case slices.Contains(drivers, name):
+	case slices.Contains(drivers, name), name == reserveDriver:
 		return fmt.Errorf("there is a driver %s already", name)
 	case near != "":
 		return fmt.Errorf("%s is too much like the driver %s", name, near)
