@@ -61,6 +61,13 @@ func TestConfigOfPlugins(t *testing.T) {
 	if err != nil || strings.Join(got.GetWarnings(), "\n") != missing {
 		t.Errorf("no region has the plugin: %v, %v", got, err)
 	}
+	two := spec("two", nil)
+	two.Groups["db"] = two.Groups["web"]
+	got, err = submit(two)
+	const both = "no region has driver vm: groups db, web wait until a node offers it (drivers there: process)"
+	if err != nil || strings.Join(got.GetWarnings(), "\n") != both {
+		t.Errorf("two groups without the plugin: %v, %v", got, err)
+	}
 	alpha.mu.Lock()
 	alpha.moreDrivers = true
 	rep := alpha.report()

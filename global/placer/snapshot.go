@@ -36,7 +36,7 @@ func snapshotOf(st *state.State, keys []state.JobKey) (place.Snapshot, map[state
 			continue
 		}
 		jobs[k] = seen{j.Changes, j.Revision}
-		job := j.ToPlace(st.Sight())
+		job := j.WithSlots(st.Sight())
 		job.Groups, job.Disconnected, job.Movable = j.Groups(st.Clock()), st.DisconnectedOf(j), st.Movable[k]
 		job.KeepStable(job.Stable) // the groups need the level of either version
 		state.AddRefusals(st, j.Record, &job)

@@ -2,11 +2,16 @@ package state
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
+	"github.com/nusa-scheduler/nusa/global/forms"
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/topo"
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -239,3 +244,99 @@ func subscription(hash uint64, a place.Ask) *nusav1.ShapeSubscription {
 	}
 	return s
 }
+
+// missingDrivers warns, once each, of drivers that no node offers in any region which their groups allow. A region that
+// has not said which drivers it has may have each. The lock is held.
+func missingDrivers(st *State, s *Spec) (out []string) {
+	groups, drivers := map[string][]string{}, map[string]string{} // by the beginning of the text
+	for i := range s.job.Groups {
+		g := &s.job.Groups[i]
+		for _, d := range g.Ask.Drivers {
+			offered, missing := offeredInstead(st, g, d)
+			if !missing {
+				continue
+			}
+			which := "no region has driver " + d
+			if len(g.Regions.Allow) > 0 {
+				which = "no region that the job allows has driver " + d
+			}
+			groups[which], drivers[which] = append(groups[which], g.Name), offered
+		}
+	}
+	for _, which := range slices.Sorted(maps.Keys(groups)) {
+		names := "group " + groups[which][0] + " waits"
+		if len(groups[which]) > 1 {
+			names = "groups " + topo.ListNames(groups[which]) + " wait"
+		}
+		out = append(out, fmt.Sprintf("%s: %s until a node offers it (drivers there: %s)", which, names, drivers[which]))
+	}
+	return out
+}
+
+// offeredInstead reports whether no region that a group allows has a driver, and names those that they have.
+func offeredInstead(st *State, g *place.Group, driver string) (names string, missing bool) {
+	var offered []string
+	may := func(name string) bool {
+		r := st.Regions[name]
+		if r.Record.GetLost() != nil || r.Record.GetClusterId() == "" || len(g.Regions.Allow) > 0 && !g.Regions.Allows(r.labelled()) {
+			return false
+		}
+		have := r.Report.GetDrivers()
+		offered = append(offered, have...)
+		return len(have) == 0 || r.Report.GetDriversTruncated() || slices.Contains(have, driver)
+	}
+	missing = !slices.ContainsFunc(st.RegionNames(), may) && len(offered) > 0
+	slices.Sort(offered)
+	return strings.Join(slices.Compact(offered), ", "), missing
+}
+
+// WrongConfigs returns the problems of configs of plugins that every region refuses which the job allows and
+// which has the plugin, also in the steps of a workflow. Regions that do not say what their plugins accept may accept
+// it. The lock is held.
+func WrongConfigs(st *State, spec *nusav1.JobSpec) (out job.Errors) {
+	for in, task := range forms.All(spec) {
+		out = append(out, wrongConfig(st, in, &task)...)
+		if len(out) >= maxConfigProblems {
+			return out[:maxConfigProblems]
+		}
+	}
+	return out
+}
+
+func wrongConfig(st *State, spec *nusav1.JobSpec, task *forms.Task) (first job.Errors) {
+	var refusing []string
+	regions := regionsToPlace(job.RegionsOf(spec, task.Group))
+	accepts := slices.ContainsFunc(st.RegionNames(), func(name string) bool {
+		r := st.Regions[name]
+		switch {
+		case r.Record.GetLost() != nil || r.Record.GetClusterId() == "" || st.Forms.Known(name) && !st.Forms.May(name, task.Driver):
+			return false
+		case !regions.Allows(r.labelled()):
+			return false
+		case !st.Forms.Known(name):
+			return r.Report == nil || r.Report.GetDriversTruncated() || slices.Contains(r.Report.GetDrivers(), task.Driver)
+		}
+		problems := st.Forms.Refuses(name, task)
+		if len(problems) > 0 {
+			refusing = append(refusing, name)
+		}
+		if first == nil {
+			first = problems
+		}
+		return len(problems) == 0
+	})
+	if accepts || len(refusing) == 0 {
+		return nil
+	}
+	where := fmt.Sprintf(" (driver %s in region %s)", task.Driver, refusing[0])
+	if more := len(refusing) - 1; more > 0 {
+		where = fmt.Sprintf(" (driver %s in region %s and %d more)", task.Driver, refusing[0], more)
+	}
+	for i := range first {
+		first[i].Message += where
+	}
+	return first
+}
+
+// maxConfigProblems bounds the problems of configs in one error.
+const maxConfigProblems = 20

@@ -1,14 +1,11 @@
 package state
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/failover"
-	"github.com/nusa-scheduler/nusa/global/forms"
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/internal/reason"
 	"github.com/nusa-scheduler/nusa/internal/topo"
@@ -188,93 +185,6 @@ func regionsToPlace(r *nusav1.RegionsSpec) place.RegionsSpec {
 	}
 	return out
 }
-
-// missingDrivers warns of drivers that no node offers in any region which their group allows. A region that
-// has not said which drivers it has may have each. The lock is held.
-func missingDrivers(st *State, s *Spec) (out []string) {
-	for i := range s.job.Groups {
-		g := &s.job.Groups[i]
-		for _, d := range g.Ask.Drivers {
-			var offered []string
-			regions := 0
-			may := func(name string) bool {
-				r := st.Regions[name]
-				if r.Record.GetLost() != nil || r.Record.GetClusterId() == "" || len(g.Regions.Allow) > 0 && !g.Regions.Allows(r.labelled()) {
-					return false
-				}
-				regions++
-				have := r.Report.GetDrivers()
-				if len(have) == 0 || r.Report.GetDriversTruncated() || slices.Contains(have, d) {
-					return true
-				}
-				offered = append(offered, have...)
-				return false
-			}
-			if slices.ContainsFunc(st.RegionNames(), may) || regions == 0 {
-				continue
-			}
-			slices.Sort(offered)
-			which := "no region has"
-			if len(g.Regions.Allow) > 0 {
-				which = "no region that the job allows has"
-			}
-			out = append(out, fmt.Sprintf("%s driver %s: group %s waits until a node offers it (drivers there: %s)",
-				which, d, g.Name, strings.Join(slices.Compact(offered), ", ")))
-		}
-	}
-	return out
-}
-
-// WrongConfigs returns the problems of configs of plugins that every region refuses which the job allows and
-// which has the plugin, also in the steps of a workflow. Regions that do not say what their plugins accept may accept
-// it. The lock is held.
-func WrongConfigs(st *State, spec *nusav1.JobSpec) (out job.Errors) {
-	for in, task := range forms.All(spec) {
-		out = append(out, wrongConfig(st, in, &task)...)
-		if len(out) >= maxConfigProblems {
-			return out[:maxConfigProblems]
-		}
-	}
-	return out
-}
-
-func wrongConfig(st *State, spec *nusav1.JobSpec, task *forms.Task) (first job.Errors) {
-	var refusing []string
-	regions := regionsToPlace(job.RegionsOf(spec, task.Group))
-	accepts := slices.ContainsFunc(st.RegionNames(), func(name string) bool {
-		r := st.Regions[name]
-		switch {
-		case r.Record.GetLost() != nil || r.Record.GetClusterId() == "" || st.Forms.Known(name) && !st.Forms.May(name, task.Driver):
-			return false
-		case !regions.Allows(r.labelled()):
-			return false
-		case !st.Forms.Known(name):
-			return r.Report == nil || r.Report.GetDriversTruncated() || slices.Contains(r.Report.GetDrivers(), task.Driver)
-		}
-		problems := st.Forms.Refuses(name, task)
-		if len(problems) > 0 {
-			refusing = append(refusing, name)
-		}
-		if first == nil {
-			first = problems
-		}
-		return len(problems) == 0
-	})
-	if accepts || len(refusing) == 0 {
-		return nil
-	}
-	where := fmt.Sprintf(" (driver %s in region %s)", task.Driver, refusing[0])
-	if more := len(refusing) - 1; more > 0 {
-		where = fmt.Sprintf(" (driver %s in region %s and %d more)", task.Driver, refusing[0], more)
-	}
-	for i := range first {
-		first[i].Message += where
-	}
-	return first
-}
-
-// maxConfigProblems bounds the problems of configs in one error.
-const maxConfigProblems = 20
 
 // labelled returns the region with what selectors look at.
 func (r *Region) labelled() *place.Region {
@@ -466,6 +376,16 @@ func resourcesToPlace(r *nusav1.Resources) place.Resources {
 
 // ToPlace returns the job with its slots, in the form that package place takes. The lock is held.
 func (j *Job) ToPlace(see Sight) place.Job {
+	out := j.WithSlots(see)
+	if see.st != nil {
+		AddRefusals(see.st, j.Record, &out)
+	}
+	return out
+}
+
+// WithSlots is ToPlace without the regions that refuse the config of plugins, for a caller that adds them itself once
+// the groups are complete: see AddRefusals. The lock is held.
+func (j *Job) WithSlots(see Sight) place.Job {
 	out := j.Alone()
 	out.Slots = j.SortedSlots()
 	out.Breaches = j.Notes().Breaches
@@ -477,9 +397,6 @@ func (j *Job) ToPlace(see Sight) place.Job {
 	}
 	if out.RolloutHold != "" {
 		out.KeepStable(j.stable())
-	}
-	if see.st != nil {
-		AddRefusals(see.st, j.Record, &out)
 	}
 	if Sustained(j.Notes().Breaches) {
 		out.Down = j.NotRunning(see)
