@@ -100,7 +100,7 @@ func begin(b *Book, t *state.Tx, k state.JobKey, p *prepared) error {
 		}
 	}
 	if len(p.payload) > 0 {
-		if b.bytes+len(p.payload) > mostBytes {
+		if b.bytes+payloadBytes(state.OthersOf(t, payloadKind))+len(p.payload) > mostBytes {
 			return status.Errorf(codes.ResourceExhausted, "the payloads and outputs of all runs of workflows would have more than %d bytes: lower history.count and history.age of workflows with many", mostBytes)
 		}
 		if err := state.PutOther(t, payloadKey(k), &nusav1.WorkflowPayloadRecord{Payload: p.payload}); err != nil {

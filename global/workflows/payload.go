@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"context"
+	"iter"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -28,6 +29,17 @@ func applyPayload(b *Book, name string, m proto.Message) {
 		b.payloads[k] = rec.GetPayload()
 		b.bytes += len(rec.GetPayload())
 	}
+}
+
+// payloadBytes returns the bytes of the payloads that a transaction stores. Book.bytes has them only once it is
+// committed, and one transaction begins many runs.
+func payloadBytes(changes iter.Seq2[string, proto.Message]) (n int) {
+	for _, m := range changes {
+		if rec, _ := m.(*nusav1.WorkflowPayloadRecord); rec != nil {
+			n += len(rec.GetPayload())
+		}
+	}
+	return n
 }
 
 // payloadOf returns the payload that the steps of a run may get. A run inside another has the payload of the outermost

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
@@ -136,4 +137,15 @@ func TestDispatchesOfWorkflows(t *testing.T) {
 		x.book.st.Unlock()
 		golden.File(t, "testdata/dispatches.txt", out.String())
 	})
+}
+
+// TestPayloadBytes: payloads of runs that one transaction begins count before it is committed.
+func TestPayloadBytes(t *testing.T) {
+	changes := func(yield func(string, proto.Message) bool) {
+		_ = yield("default/a", &nusav1.WorkflowPayloadRecord{Payload: make([]byte, 10)}) && yield("default/gone", nil) &&
+			yield("default/b", &nusav1.WorkflowPayloadRecord{Payload: make([]byte, 5)})
+	}
+	if n := payloadBytes(changes); n != 15 {
+		t.Errorf("%d bytes, want 15", n)
+	}
 }
