@@ -142,7 +142,7 @@ func TestEditedRedrive(t *testing.T) {
 	if left, _ := filepath.Glob(dir + "/*"); len(left) > 0 {
 		t.Errorf("files %v stay", left)
 	}
-	if _, errOut, code := f.run(t.Context(), "", "deadletter", "redrive", "77aa", "--edit", "--addr", f.addr); code != 1 || !strings.Contains(errOut, "the edited job is at "+dir) {
+	if _, errOut, code := f.run(t.Context(), "", "deadletter", "redrive", "77aa", "--edit", "--addr", f.addr); code != 1 || !strings.Contains(errOut, "redrive 77aa01bc0d0e0f02 --file "+dir) {
 		t.Errorf("code %d: %s", code, errOut)
 	}
 	if left, _ := filepath.Glob(dir + "/*/*.yaml"); len(left) != 1 {
