@@ -286,3 +286,13 @@ func TestCanariesKeepTheOrder(t *testing.T) {
 		}
 	})
 }
+
+// TestCanariesWithoutAnyCandidate: no region may have the canaries, for example because it refuses their config.
+func TestCanariesWithoutAnyCandidate(t *testing.T) {
+	pl := &placer{eval: &evaluator{}, plan: &Plan{}}
+	w := &work{job: &Job{RegionOrder: &RegionOrder{First: []string{"a"}}}, group: &Group{Name: "web", Count: 2, CanaryFrom: 1}, n: 1, free: [][2]int{{1, 2}}}
+	pl.canaries(w)
+	if w.n != 1 || len(w.free) != 1 || len(pl.plan.Actions) != 0 {
+		t.Errorf("%d instances are left, free are %v, planned is %v", w.n, w.free, pl.plan.Actions)
+	}
+}
