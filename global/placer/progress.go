@@ -243,7 +243,7 @@ func putProgress(t *state.Tx, r pendingRollout) error {
 		return errChanged
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.rollout.GetRegions())) {
-		if end := r.rollout.GetRegions()[name]; r.before.GetRegions()[name] == nil {
+		if end := r.rollout.GetRegions()[name]; r.before.GetRegions()[name].GetFailed() != end.GetFailed() || r.before.GetRegions()[name] == nil {
 			addEndEvent(t, r.key, r.rollout.GetVersion(), name, end.GetFailed())
 		}
 	}

@@ -46,19 +46,20 @@ type Regions struct {
 	Failed []string
 }
 
-// Divide divides the regions of a rollout by how far they are. A region in which everything runs is still being
-// updated until its end is stored: a plan will find that, as long as another region waits.
+// Divide divides the regions of a rollout by how far they are. As long as another region waits, two more regions are
+// being updated: one in which everything runs, until its end is stored, which a plan will find; and one in which
+// the rollout has ended, and whose instances do not all run any more. The next region waits for both.
 func Divide(parts []Part) (out Regions) {
-	var complete []string
+	var open []string
 	for _, p := range slices.SortedFunc(slices.Values(parts), func(a, b Part) int { return cmp.Compare(a.Name, b.Name) }) {
 		switch {
 		case !p.Reached:
 			out.Waiting = append(out.Waiting, p.Name)
 		case p.FailedBecause != "":
 			out.Failed = append(out.Failed, p.Name+": "+p.FailedBecause)
-		case !p.Ended.IsZero():
-		case p.Reported && p.Complete:
-			complete = append(complete, p.Name)
+		case !p.Ended.IsZero() && (p.Complete || !p.Reported):
+		case !p.Ended.IsZero(), p.Reported && p.Complete:
+			open = append(open, p.Name)
 		default:
 			out.Updating = append(out.Updating, p.Name)
 			if p.Failed > 0 && p.Reported {
@@ -70,7 +71,7 @@ func Divide(parts []Part) (out Regions) {
 		}
 	}
 	if len(out.Waiting) > 0 {
-		out.Updating = append(out.Updating, complete...)
+		out.Updating = append(out.Updating, open...)
 		slices.Sort(out.Updating)
 	}
 	return out

@@ -19,7 +19,7 @@ func TestDivide(t *testing.T) {
 		t.Errorf("reached %v, want %v", reach, want)
 	}
 	at := time.Unix(1, 0)
-	waits, ended, failed := Part{Name: "w"}, Part{Name: "e", Reached: true, Ended: at}, Part{Name: "f", Reached: true, Ended: at, FailedBecause: "it crashes"}
+	waits, ended, failed := Part{Name: "w"}, Part{Name: "e", Reached: true, Ended: at, Reported: true, Complete: true}, Part{Name: "f", Reached: true, Ended: at, FailedBecause: "it crashes"}
 	runs, stale := Part{Name: "r", Reached: true, Reported: true, Complete: true}, Part{Name: "u", Reached: true, Complete: true}
 	failing, earlier := Part{Name: "x", Reached: true, Reported: true, Failed: 2}, Part{Name: "y", Reached: true, Failed: 2}
 	for _, c := range []struct {
@@ -31,6 +31,9 @@ func TestDivide(t *testing.T) {
 		{"each region is somewhere else", []Part{failing, waits, failed, ended}, Regions{Updating: []string{"x"}, Waiting: []string{"w"}, Failing: map[string]string{"x": "2 instances failed"}, Failed: []string{"f: it crashes"}}},
 		{"everything runs, and no plan has stored that yet", []Part{runs, waits}, Regions{Updating: []string{"r"}, Waiting: []string{"w"}}},
 		{"everything runs in the last region", []Part{runs, ended}, Regions{}},
+		{"a region has ended, and does not run any more", []Part{{Name: "b", Reached: true, Ended: at, Reported: true}, waits}, Regions{Updating: []string{"b"}, Waiting: []string{"w"}}},
+		{"the last region has ended, and does not run any more", []Part{{Name: "b", Reached: true, Ended: at, Reported: true}, ended}, Regions{}},
+		{"a region has ended, and its report is about an earlier version", []Part{{Name: "b", Reached: true, Ended: at}, waits}, Regions{Waiting: []string{"w"}}},
 		{"the report is about an earlier version", []Part{stale, earlier}, Regions{Updating: []string{"u", "y"}}},
 	} {
 		if got := Divide(c.in); !reflect.DeepEqual(got, c.want) {

@@ -394,18 +394,19 @@ func (v *turnWatch) recorded(name string, old, next any) {
 	}
 	at := v.turnsOf(name, is.Version)
 	for r, end := range is.Regions {
-		if _, known := at.ends[r]; !known {
+		if was, known := at.ends[r]; !known || !was.failed && end.Failed != "" {
 			at.ends[r] = turnEnd{v.w.Now, t.g.h.WallOff, end.Failed != ""}
 		}
 	}
-	if waits := v.idle(t, j, at, 20*time.Second); failed && is.Decided && !was.Waits() && waits != "" {
+	if waits := v.idle(t, j, at, 20*time.Second, false); failed && is.Decided && !was.Waits() && waits != "" {
 		v.w.watch.fail(orderKept, "version %d of %s fails (%s), and %s waits for it; on_failure is continue", is.Version, name, is.Failed, waits)
 	}
 }
 
 // idle returns a connected region that has waited for its turn for some time, although the version goes on after a
-// failure and its rollout has ended wherever it began; or "".
-func (v *turnWatch) idle(t *globalTerm, j *jobRecord, at *turns, least time.Duration) string {
+// failure and its rollout has ended wherever it began; or "". run: where it ended well, every instance still runs. If
+// not, the region waits for that until a deadline is missed.
+func (v *turnWatch) idle(t *globalTerm, j *jobRecord, at *turns, least time.Duration, run bool) string {
 	if j.order == nil || !j.order.Continue || len(at.ends) == 0 || v.w.upgraded {
 		return ""
 	}
@@ -414,9 +415,16 @@ func (v *turnWatch) idle(t *globalTerm, j *jobRecord, at *turns, least time.Dura
 			return ""
 		}
 	}
-	for _, e := range at.ends {
+	for _, name := range sortedKeys(at.ends) {
+		e := at.ends[name]
 		if e.since(t) < j.order.PauseBetween+least {
 			return ""
+		}
+		part, _ := partOf(children{t}, name, j.name)
+		for _, n := range part.Groups {
+			if run && !e.failed && n.Pending+n.Busy+n.Failed > 0 {
+				return ""
+			}
 		}
 	}
 	for _, name := range t.names {
@@ -452,7 +460,7 @@ func (v *turnWatch) stands(t rollouts, j *jobRecord) {
 		v.w.watch.fail(orderKept, "version %d of %s has failed (%s), and is not taken back to version %d", j.version, j.name, rec.Failed, h.version)
 	}
 	if !rec.Held() && j.order != nil {
-		if waits := v.idle(t.globalTerm, j, v.turnsOf(j.name, rec.Version), 30*time.Second); waits != "" {
+		if waits := v.idle(t.globalTerm, j, v.turnsOf(j.name, rec.Version), 30*time.Second, true); waits != "" {
 			v.w.watch.fail(orderKept, "%s waits for version %d of %s, and no other region has it; on_failure is continue", waits, rec.Version, j.name)
 		}
 	}

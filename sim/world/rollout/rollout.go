@@ -38,9 +38,7 @@ func (r *Record) WithEnds(failed map[string]string, now time.Time) *Record {
 		if out.Regions == nil {
 			out.Regions = map[string]End{}
 		}
-		if _, ended := out.Regions[name]; !ended {
-			out.Regions[name] = End{now, why}
-		}
+		out.Regions[name] = End{now, why}
 	}
 	return &out
 }
