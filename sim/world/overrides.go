@@ -27,7 +27,8 @@ type overrideKey struct {
 type overrideWatch struct {
 	w   *world
 	all map[overrideKey]*overridden
-	// rebound are the regions that joined a federation again: the orders of another one end overrides.
+	// rebound are the regions of an earlier feature level that joined another federation: they keep overrides, and
+	// the watch takes over what their logs say.
 	rebound map[string]bool
 }
 
@@ -36,6 +37,10 @@ type overridden struct {
 	run     int64
 	stopped bool
 	counts  map[string]int32
+	// federation is the one to which the region was bound. former: it is bound to another one now. over: it was bound to
+	// two others since.
+	federation   string
+	former, over bool
 }
 
 // bound returns how many instances of a group may run, or false.
@@ -129,7 +134,7 @@ func (v *overrideWatch) applied(g *raftGroup, before *state.View, cmd *state.Com
 		v.applied(g, before, &cmd.Batch[i], &res.Batch[i])
 	}
 	if cmd.RebindFederation != nil {
-		v.rebound[g.r.name] = true
+		v.rebind(g.r, g.st.Snapshot().Cluster())
 	}
 	if cmd.SetOverride == nil && len(v.all) == 0 {
 		return
@@ -166,6 +171,10 @@ func (v *overrideWatch) kept(r *regionSim, view *state.View) {
 			continue
 		}
 		_, has := view.Override(key.job.Namespace, key.job.Job)
+		if v.all[key].former {
+			v.keptFormer(view, key, has)
+			continue
+		}
 		switch later := laterRun(view, key.job, v.all[key].run); {
 		case later && has:
 			v.w.watch.fail(overrideKept, "%s: a later run of %s has begun, and the override stays", key.region, key.job)
@@ -174,6 +183,40 @@ func (v *overrideWatch) kept(r *regionSim, view *state.View) {
 		case !has:
 			v.w.watch.fail(overrideKept, "%s: the override of %s has ended, and nobody cleared it", key.region, key.job)
 		}
+	}
+}
+
+// rebind notes that a region is bound to another federation. Overrides of the former one hold instances until the orders
+// of the other one are complete. If the region returns before that, they count again.
+func (v *overrideWatch) rebind(r *regionSim, to state.Cluster) {
+	if to.FeatureLevel < state.RebindLevel {
+		v.rebound[r.name] = true
+	}
+	for key, o := range v.all {
+		if key.region != r.name || v.rebound[r.name] {
+			continue
+		}
+		was := o.former
+		o.former = to.FederationID != o.federation
+		o.over = o.over || was && o.former
+		o.former = o.former || o.over
+	}
+}
+
+// keptFormer checks the override of a job of a former federation after orders of the present one: it ends when they are
+// complete, or with the first slot of its job that must run, and not before.
+func (v *overrideWatch) keptFormer(view *state.View, key overrideKey, has bool) {
+	ordered := view.Cluster().Orders != (state.Position{})
+	for s := range view.Slots() {
+		ordered = ordered || s.Namespace == key.job.Namespace && s.Job == key.job.Job && !s.Local && s.Desired == state.Run && s.Revision > 0
+	}
+	switch {
+	case ordered && has:
+		v.w.watch.fail(overrideKept, "%s: the override of %s is one of a former federation, and stays after the orders of the present one", key.region, key.job)
+	case ordered:
+		delete(v.all, key)
+	case !has:
+		v.w.watch.fail(overrideKept, "%s: the override of %s has ended before the orders of the other federation are complete", key.region, key.job)
 	}
 }
 
@@ -186,7 +229,7 @@ func (v *overrideWatch) set(r *regionSim, view *state.View, c *state.SetOverride
 		return
 	}
 	if o == nil || c.Stop {
-		o = &overridden{counts: map[string]int32{}}
+		o = &overridden{counts: map[string]int32{}, federation: view.Cluster().FederationID}
 	}
 	o.stopped = o.stopped || c.Stop
 	if !c.Stop {
@@ -195,6 +238,9 @@ func (v *overrideWatch) set(r *regionSim, view *state.View, c *state.SetOverride
 	stored, has := view.Override(c.Namespace, c.Job)
 	if !has { // a command over all that the region owns clears it
 		return
+	}
+	if stored.Run >= 0 { // it is one for the present federation
+		o.former, o.over, o.federation = false, false, view.Cluster().FederationID
 	}
 	o.run = stored.Run
 	v.all[key] = o
@@ -265,7 +311,7 @@ func (v *overrideWatch) restored(r *regionSim) {
 	view := r.raft.st.Snapshot()
 	for _, job := range overriddenJobs(r) {
 		stored, _ := view.Override(job.Namespace, job.Job)
-		o := &overridden{run: stored.Run, stopped: stored.Stopped, counts: map[string]int32{}}
+		o := &overridden{run: stored.Run, stopped: stored.Stopped, counts: map[string]int32{}, federation: view.Cluster().FederationID}
 		for _, b := range stored.Groups {
 			if b.Count >= 0 {
 				o.counts[b.Group] = b.Count
