@@ -194,7 +194,7 @@ func (v *watch) lives(g *raftGroup, before *state.View, cmd *state.Command, res 
 			is, has := after.Alloc(rep.ID)
 			if had && has && was.Live() && !is.Live() && is.Failure() && was.Desired == state.Run {
 				t := v.life.triesOf(g.r, is)
-				if is.UpUnixNano > 0 && cmd.NowUnixNano-is.RunningUnixNano >= int64(10*time.Minute) {
+				if is.RunningUnixNano > 0 && cmd.NowUnixNano-is.RunningUnixNano >= int64(10*time.Minute) {
 					t.failures = 0 // a service that has run for so long: here, the wall clock of a server was set
 				}
 				t.failures++

@@ -435,21 +435,6 @@ func (v *turnWatch) idle(t *globalTerm, j *jobRecord, at *turns, least time.Dura
 	return ""
 }
 
-// takenBack checks that a version is taken back only after it has failed, and to one of which every instance has run.
-func (v *turnWatch) takenBack(next any) {
-	is, _ := next.(*jobRecord)
-	if is == nil || is.backTo == nil || is.stopped || v.w.watch.restoredAt != 0 {
-		return
-	}
-	for _, g := range is.backTo.groups {
-		for i := range g.count {
-			if v.w.watch.life.up[upKey{instance{job: is.name, group: g.group, index: int32(i)}, g.life.since}] == 0 {
-				v.w.watch.fail(orderKept, "%s is taken back to version %d, of which instance %d of %s never ran", is.name, is.backTo.version, i, g.group)
-			}
-		}
-	}
-}
-
 // stands checks at the end that no version waits for what does not come: for its next region, or for being taken back.
 func (v *turnWatch) stands(t rollouts, j *jobRecord) {
 	rec := t.present(j)

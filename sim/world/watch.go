@@ -308,8 +308,6 @@ func (v *watch) stored(key string, old, next any) {
 	case strings.HasPrefix(key, rolloutPrefix):
 		v.promoted(strings.TrimPrefix(key, rolloutPrefix), old, next)
 		v.turns.recorded(strings.TrimPrefix(key, rolloutPrefix), old, next)
-	case strings.HasPrefix(key, jobPrefix):
-		v.turns.takenBack(next)
 	case strings.HasPrefix(key, slotPrefix):
 		v.early(old, next)
 		v.turns.stored(old, next)
