@@ -13,7 +13,7 @@ LDFLAGS  := -s -w -X github.com/nusa-scheduler/nusa/internal/serve.Version=$(VER
 # go test with the failures repeated at the end.
 TEST     := GO=$(GO) .ci/gotest
 
-.PHONY: build web web-test demo test race fuzz vulncheck check generated lint sim sim-planted proto gpu-check oracle integration integration-long bench bench-quick clean help
+.PHONY: build web web-test demo test race fuzz vulncheck check generated lint sim sim-planted proto gpu-check oracle integration integration-long bench bench-federation bench-quick clean help
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,6 +101,9 @@ integration-long: build ## the long ones: drivers, change of keys, brokers; adds
 
 bench: build ## run every benchmark, into bench/RESULTS.md: half an hour on a quiet machine
 	$(GO) run ./bench -out bench/RESULTS.md
+
+bench-federation: build ## run the benchmarks of a federation, into their section of bench/RESULTS.md: ten minutes
+	$(GO) run ./bench -federation -out bench/RESULTS.md
 
 bench-quick: build ## check in a minute that every benchmark works; the figures mean nothing
 	$(GO) run ./bench -quick

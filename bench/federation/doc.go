@@ -9,6 +9,7 @@
 //	table.go        when each job was sent, offered and accepted
 //	watch.go        watches of a sample of the jobs
 //	figures.go      connect, idle time, CPU, memory and restart
+//	stored.go       the same load again, once many jobs are stored
 //	history.go      jobs that have ended, for the restarted server
 //	etcd.go         etcd alone, as a process: its rate, and how long it takes to open and read a copy of the data
 //	ratios.go       the bare parts (package parts), and the figures divided by theirs

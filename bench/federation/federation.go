@@ -45,8 +45,9 @@ type measurement struct {
 	fleet *emulate.Fleet
 	load  *load.Callers
 	// warm, timed and after hold the jobs of the warm-up, of the measurement, and after
-	// the restart.
-	warm, timed, after *table
+	// the restart. fill and again hold the jobs of Options.Stored, and those of the measurement
+	// that follows.
+	warm, timed, after, fill, again *table
 	// begun: the measured submits have begun, so there are figures to print.
 	begun bool
 }
@@ -122,7 +123,7 @@ func (m *measurement) parts(ctx context.Context) error {
 		return nil
 	}
 	o := m.o
-	o.Jobs, o.History = m.o.Parts, 0
+	o.Jobs, o.History, o.Stored = m.o.Parts, 0, 0
 	if o.Profile != "" {
 		o.Profile = filepath.Join(o.Profile, "parts")
 	}
@@ -171,14 +172,14 @@ func (m *measurement) askServer(ctx context.Context) error {
 // federate starts the regions and the callers, measures, and ends both.
 func (m *measurement) federate(ctx context.Context) error {
 	cfg := emulate.Config{
-		Addr: m.addr, Regions: m.o.Regions, Nodes: nodesFor(m.o.Jobs, m.o.Regions), Ask: m.ask,
+		Addr: m.addr, Regions: m.o.Regions, Nodes: nodesFor(m.o.Jobs+m.o.Stored, m.o.Regions), Ask: m.ask,
 		Offered: func(s *nusav1.Slot, at time.Time) {
-			for _, b := range []*table{m.timed, m.warm, m.after} {
+			for _, b := range m.tables() {
 				b.noteOffered(s, at)
 			}
 		},
 		Accepted: func(s *nusav1.Slot, at time.Time) {
-			for _, b := range []*table{m.timed, m.warm, m.after} {
+			for _, b := range m.tables() {
 				b.noteAccepted(s, at)
 			}
 		},
@@ -192,6 +193,8 @@ func (m *measurement) federate(ctx context.Context) error {
 	m.warm = newTable(newJobSet(m.name+"-w", names, only), min(warmups, m.o.Jobs))
 	m.timed = newTable(newJobSet(m.name+"-j", names, only), m.o.Jobs)
 	m.after = newTable(newJobSet(m.name+"-a", names, only), 1)
+	m.fill = newTable(newJobSet(m.name+"-s", names, only), m.o.Stored)
+	m.again = newTable(newJobSet(m.name+"-g", names, only), m.o.Jobs)
 	var err error
 	if m.load, err = load.New(m.o.load(), m.addr, min(connections, m.o.Concurrency)); err != nil {
 		return err
@@ -222,9 +225,11 @@ func (m *measurement) federate(ctx context.Context) error {
 	return err
 }
 
+func (m *measurement) tables() [5]*table { return [5]*table{m.timed, m.warm, m.after, m.fill, m.again} }
+
 // ask returns what an instance of a job of the measurement reserves; 0 for another job.
 func (m *measurement) ask(job string) (cpuMilli, memoryBytes int64) {
-	for _, b := range []*table{m.timed, m.warm, m.after} {
+	for _, b := range m.tables() {
 		if i, ours := b.index(job); ours {
 			return ask(sizeOf(i))
 		}
@@ -241,13 +246,23 @@ func (m *measurement) steps(ctx context.Context) error {
 	if err := m.submit(ctx, m.load.With(load.Options{Concurrency: m.o.Concurrency}), m.warm, nil); err != nil {
 		return fmt.Errorf("warm up: %w", err)
 	}
-	if err := m.measure(ctx); err != nil {
+	m.begun = true
+	m.signal(syscall.SIGUSR1)
+	err := m.measure(ctx, m.timed, m.r)
+	m.signal(syscall.SIGUSR2)
+	if err != nil {
+		return err
+	}
+	if err := m.profiled(ctx); err != nil {
 		return err
 	}
 	if m.o.Idle > 0 {
 		if err := m.idle(ctx); err != nil {
 			return err
 		}
+	}
+	if err := measureStored(ctx, m); err != nil {
+		return err
 	}
 	m.r.Ended = m.fleet.Ended()
 	if m.r.Ended > 0 {
@@ -265,36 +280,33 @@ func (m *measurement) steps(ctx context.Context) error {
 	return m.lists(ctx)
 }
 
-// measure runs the jobs whose figures are the result.
-func (m *measurement) measure(ctx context.Context) error {
+// measure submits the jobs of a table, and notes their figures in a result.
+func (m *measurement) measure(ctx context.Context, b *table, r *Result) error {
 	ctx, cancel := report.Within(ctx, m.o.Timeout, fmt.Errorf("not all within --timeout %s", m.o.Timeout))
 	defer cancel()
-	w := newWatches(ctx, m.timed, m.load.Client)
-	m.signal(syscall.SIGUSR1)
+	w := newWatches(ctx, b, m.load.Client)
 	before, err := m.mark()
 	if err != nil {
 		return err
 	}
 	own := report.OwnCPU()
-	m.begun = true
 	showing, shown := context.WithCancel(ctx)
 	var show errgroup.Group
-	show.Go(func() error { m.show(showing); return nil })
-	err = m.submit(ctx, m.load, m.timed, w.begin)
+	show.Go(func() error { m.show(showing, b); return nil })
+	err = m.submit(ctx, m.load, b, w.begin)
 	if err != nil {
 		cancel() // the watches end too
 	}
 	err = errors.Join(err, w.wait())
 	shown()
 	_ = show.Wait()
-	m.signal(syscall.SIGUSR2)
-	m.r.LoadCPUSeconds = report.Seconds(report.OwnCPU() - own)
-	m.timed.fill(m.r)
-	m.r.Retries = m.load.Retries()
+	r.LoadCPUSeconds = report.Seconds(report.OwnCPU() - own)
+	b.fill(r)
+	r.Retries = m.load.Retries()
 	if err != nil {
-		return fmt.Errorf("%d of %d slots decided, %d accepted: %w", m.r.Decided, m.r.Slots, m.r.Accepted, err)
+		return fmt.Errorf("%d of %d slots decided, %d accepted: %w", r.Decided, r.Slots, r.Accepted, err)
 	}
-	return errors.Join(m.resources(before), m.profiled(ctx))
+	return m.resources(before, r)
 }
 
 // submit submits the jobs of a table and waits until all their slots are offered and
@@ -314,10 +326,10 @@ func (m *measurement) submit(ctx context.Context, l *load.Callers, b *table, ans
 }
 
 // show prints progress until ctx ends.
-func (m *measurement) show(ctx context.Context) {
+func (m *measurement) show(ctx context.Context, b *table) {
 	const every = 200 * time.Millisecond
 	for report.Pause(ctx, every) == nil {
-		offered, accepted := m.timed.sums()
-		m.o.progress("%d slots decided, %d accepted of %d", offered, accepted, m.timed.slots)
+		offered, accepted := b.sums()
+		m.o.progress("%d slots decided, %d accepted of %d", offered, accepted, b.slots)
 	}
 }

@@ -89,6 +89,8 @@ func TestResult(t *testing.T) {
 	}
 	full.Parts = &Result{Regions: 1000, Jobs: 20_000, DecidedPerS: 15_432, SubmitToOfferedMS: Pair{P50: 2, P99: 1000}, RestartS: v(1.2)}
 	full.Ratios = ratiosOf(full, full.Parts)
+	full.Stored = &Stored{Jobs: 1_000_000, Memory: Memory{1350, 1300}, DecidedPerS: 11_111, SubmitToOfferedMS: Pair{P50: 3.5, P99: 1300},
+		SubmitToRunningMS: Pair{P50: 10, P99: 31}, ServerCPUUSPerJob: 101, Ratios: map[string]float64{"decided_per_s": 0.9, "server_cpu_us_per_job": 1.02}}
 	var got bytes.Buffer
 	for _, r := range []*Result{full, {Regions: 1, Jobs: 1, Stream: true, Idle: &Idle{}}} {
 		data, err := json.Marshal(r)
@@ -122,6 +124,9 @@ func TestMeasure(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		o := options(t)
 		o.Stream = stream
+		if stream {
+			o.Stored = 60
+		}
 		r, err := Measure(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
@@ -132,6 +137,9 @@ func TestMeasure(t *testing.T) {
 		if *r.EtcdJobsPerS <= 0 || *r.ServerPeakRSSMB <= 0 || *r.BytesWrittenPerJob < 0 || r.ConnectMB.Up <= 0 || r.Idle.Cores == nil || *r.RestartS <= 0 ||
 			r.ConnectMemory.OwnMB <= 0 || r.Idle.Memory.RSSMB <= r.Idle.Memory.OwnMB || r.RestartMemory.RSSMB <= 0 || r.RestartParts.EtcdOpen <= 0 || r.RestartParts.Keys < 120 {
 			t.Errorf("stream %t: figures are missing: %+v", stream, r)
+		}
+		if s := r.Stored; (s != nil) != stream || stream && (s.Jobs != 60 || s.DecidedPerS <= 0 || s.Ratios["server_cpu_us_per_job"] <= 0) {
+			t.Errorf("stream %t: with jobs stored: %+v", stream, s)
 		}
 		if left, err := os.ReadDir(o.Dir); err != nil || len(left) > 0 {
 			t.Errorf("left in the folder: %v, %v", left, err)

@@ -104,8 +104,8 @@ func (m *measurement) mark() (out mark, err error) {
 	return out, errors.Join(err, m.server.Died())
 }
 
-// resources notes in the result what the server's process has used since a mark.
-func (m *measurement) resources(before mark) error {
+// resources notes in a result what the server's process has used since a mark.
+func (m *measurement) resources(before mark, r *Result) error {
 	if m.server == nil {
 		return nil
 	}
@@ -119,7 +119,7 @@ func (m *measurement) resources(before mark) error {
 	}
 	cpu := report.Round(float64((after.cpu-before.cpu).Microseconds())/float64(m.o.Jobs), 1)
 	written := report.Round(float64(after.written-before.written)/float64(m.o.Jobs), 0)
-	m.r.ServerCPUUSPerJob, m.r.BytesWrittenPerJob, m.r.ServerPeakRSSMB = &cpu, &written, &peak
+	r.ServerCPUUSPerJob, r.BytesWrittenPerJob, r.ServerPeakRSSMB = &cpu, &written, &peak
 	return nil
 }
 

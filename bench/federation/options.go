@@ -41,6 +41,9 @@ type Options struct {
 	// Parts is how many jobs the bare parts get after the server (package parts), with the
 	// other options; 0 = they are not measured.
 	Parts int
+	// Stored is the number of jobs that are stored, and run, before the same load is measured
+	// once more; 0 = it is not.
+	Stored int
 	// Timeout bounds the time until all regions are connected, and the time from the first
 	// submit until all slots are accepted.
 	Timeout time.Duration
@@ -80,6 +83,10 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("--history: %d is not 0..%d", o.History, maxJobs)
 	case o.History > 0 && o.Against != "":
 		return errors.New("--history: needs a server on this machine, so it does not go with --against")
+	case o.Stored < 0 || o.Stored > maxJobs:
+		return fmt.Errorf("--stored: %d is not 0..%d", o.Stored, maxJobs)
+	case o.Stored > 0 && o.Against != "":
+		return errors.New("--stored: needs a server on this machine, so it does not go with --against")
 	case o.Parts < 0 || o.Parts > maxJobs:
 		return fmt.Errorf("--parts: %d is not 0..%d", o.Parts, maxJobs)
 	case o.Parts > 0 && o.Against != "":

@@ -39,6 +39,7 @@ type Result struct {
 	// is submitted.
 	ConnectMemory *Memory `json:"connect_memory,omitempty"`
 	Idle          *Idle   `json:"idle"`
+	Stored        *Stored `json:"stored,omitempty"`
 	// RestartS is the time from starting the killed server again until a region receives
 	// the slot of a new job.
 	RestartS *float64 `json:"restart_s"`
@@ -166,6 +167,7 @@ func (r *Result) Table(w io.Writer) error {
 			row("  memory then", "%s", r.Idle.Memory)
 		}
 	}
+	r.Stored.rows(row)
 	if r.RestartS != nil {
 		row("restart", "serving after %.3f s, first decision after %.3f s", r.ServingS, *r.RestartS)
 	}

@@ -27,6 +27,9 @@ four keys, one job in a transaction, or 31 jobs with --stream. Afterwards the se
 idles with all its regions. Then the command kills the server, starts it again and waits
 for its first decision.
 
+--stored then stores more jobs, and measures the same load once more before the restart.
+It shows whether stored jobs make decisions slower.
+
 --parts then measures the bare parts in the same way: a process with the gRPC server and
 the etcd of a global server that decides nothing. It receives, stores and sends what
 each global tier must, so it shows what this machine allows. "ratios" are the figures of
@@ -69,6 +72,7 @@ func federationCommand() *cobra.Command {
 	f.DurationVar(&o.Idle, "idle", 30*time.Second, "time without submits to measure afterwards; 0 = none")
 	f.DurationVar(&o.Etcd, "etcd", 2*time.Second, "time to measure etcd alone, before and after; 0 = not")
 	f.IntVar(&o.Parts, "parts", 0, "jobs for the bare parts, measured after the server; 0 = none; not with --against")
+	f.IntVar(&o.Stored, "stored", 0, "jobs to store before the same load is measured once more; 0 = not; not with --against")
 	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "bound of connecting, and of the time from the first submit until all is accepted")
 	f.IntVar(&o.History, "history", 0, "jobs that have ended, in the store of the restarted server, whose memory and lists are measured then; not with --against")
 	f.StringVar(&o.Dir, "dir", os.TempDir(), "parent of the temporary folder with the server's data")
