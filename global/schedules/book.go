@@ -98,6 +98,17 @@ func (b *Book) entryOf(k state.JobKey) *entry {
 	return e
 }
 
+// empty reports whether an entry tells nothing but what the stored job says. The lock is held.
+func (e *entry) empty() bool { return e.rec == nil && len(e.runs) == 0 && len(e.live) == 0 }
+
+// drop forgets an entry, but no other one of the same job. The lock is held.
+func (b *Book) drop(e *entry) {
+	b.clock.Set(e, time.Time{})
+	if b.byJob[e.key] == e {
+		delete(b.byJob, e.key)
+	}
+}
+
 // applySchedule notes a stored record. The lock is held.
 func (b *Book) applySchedule(name string, m proto.Message) {
 	namespace, job, _ := strings.Cut(name, "/")
@@ -198,6 +209,9 @@ func (b *Book) Noticed(of, run state.JobKey) {
 		b.entryOf(of).live[run.Name] = struct{}{}
 	} else if e := b.byJob[of]; e != nil {
 		delete(e.live, run.Name)
+		if e.record == nil && e.empty() {
+			b.drop(e) // no alarm is set for it
+		}
 	}
 	if e := b.byJob[of]; e != nil && e.record != nil {
 		b.clock.Sooner(e, now)

@@ -77,7 +77,7 @@ func (s *Service) found(ctx context.Context, ref *nusav1.JobRef, what string) (*
 		return nil, nil, rpcerr.NotFound(rpcerr.KindJob, k.String(), fmt.Sprintf("job %s does not exist", k))
 	}
 	e := b.byJob[k]
-	if e == nil && !j.Record.Template() {
+	if e == nil && !begins(j.Record) {
 		e = &entry{key: k} // it is not noted
 	} else {
 		e = b.entryOf(k)

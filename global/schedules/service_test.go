@@ -102,3 +102,43 @@ groups: {main: {tasks: {main: {driver: docker, config: {image: nightly}}}}}
 		}
 	}
 }
+
+// TestAnEndedRunLeavesNoEntry: the book forgets a workflow without a schedule when its last run has ended, and when
+// a request names it. An entry that was forgotten takes no other one of the same job with it.
+func TestAnEndedRunLeavesNoEntry(t *testing.T) {
+	t.Parallel()
+	s, b := newService(t, "name: flow\nworkflow: {steps: {gate: {approval: true}}}\n")
+	of, run := state.JobKey{Namespace: "default", Name: "flow"}, state.JobKey{Namespace: "default", Name: "flow.1"}
+	active := map[state.JobKey]bool{}
+	b.Serve(Workflows{
+		Ready: func() bool { return true },
+		State: func(k state.JobKey) (to nusav1.JobRunState, message string, stopping, known bool) {
+			if active[k] {
+				return nusav1.JobRunState_JOB_RUN_STATE_ACTIVE, "", false, true
+			}
+			return nusav1.JobRunState_JOB_RUN_STATE_COMPLETE, "", false, true
+		},
+	})
+	notice := func(is bool) *entry {
+		b.st.Lock()
+		defer b.st.Unlock()
+		active[run] = is
+		b.Noticed(of, run)
+		return b.byJob[of]
+	}
+	if _, _, err := s.found(t.Context(), &nusav1.JobRef{Namespace: "default", Name: "flow"}, ""); status.Code(err) != codes.FailedPrecondition || b.byJob[of] != nil {
+		t.Errorf("after a request: %v, %v", err, b.byJob[of])
+	}
+	first := notice(true)
+	if err := b.advance(t.Context(), first); err != nil || b.byJob[of] != first {
+		t.Errorf("an active run: %v, %v", err, b.byJob[of])
+	}
+	if e := notice(false); e != nil {
+		t.Errorf("the run has ended: %v", e)
+	}
+	second := notice(true)
+	first.live = nil
+	if err := b.advance(t.Context(), first); err != nil || b.byJob[of] != second {
+		t.Errorf("a former entry is decided: %v, %v", err, b.byJob[of])
+	}
+}

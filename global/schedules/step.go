@@ -136,7 +136,7 @@ func (b *Book) advance(ctx context.Context, e *entry) error {
 		b.remember(e)
 		b.st.Lock()
 		b.refresh(e)
-		if waits(b, e) {
+		if b.byJob[e.key] != e || waits(b, e) { // it is forgotten, or nothing can be decided yet
 			b.st.Unlock()
 			return nil
 		}
@@ -297,9 +297,8 @@ func (b *Book) rest(e *entry, run int64, wake, tidyAt, now time.Time) {
 	switch {
 	case len(e.active) > 0:
 		b.clock.Sooner(e, e.checked.Add(recheck))
-	case e.record == nil && len(e.runs) == 0 && e.rec == nil && b.gone(e):
-		b.clock.Set(e, time.Time{})
-		delete(b.byJob, e.key)
+	case e.empty() && b.gone(e):
+		b.drop(e)
 		return
 	case e.record == nil:
 		b.clock.Sooner(e, now.Add(recheckIdle))
