@@ -189,7 +189,7 @@ func (pl *placer) refuseForOthers(works []*work) (inUse int) {
 			c := &w.candidates[i]
 			t := &all[c.index]
 			if c.reason != "" && t.by == nil {
-				t.by, t.reason = w, pl.eval.message(w.group, c)
+				t.by, t.reason = w, pl.eval.message(w, c)
 			}
 			t.score += c.score
 			t.inUse = t.inUse || c.owned > 0

@@ -255,7 +255,7 @@ func (ex *explainer) verdict(w *work, c *candidate) RegionVerdict {
 	r := ex.eval.regions[c.index]
 	v := RegionVerdict{
 		Region: r.Name, Taken: ex.eval.owned(w, c), New: w.given[c.index], Fits: c.fits,
-		Reason: c.reason, Message: ex.eval.message(w.group, c), Score: c.score,
+		Reason: c.reason, Message: ex.eval.message(w, c), Score: c.score,
 	}
 	switch c.reason {
 	case "":

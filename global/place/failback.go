@@ -150,10 +150,11 @@ func (rt *returner) ready(j *Job, s *region.Slot, must bool) (bool, string) {
 
 // room returns how many of n instances the home takes, and why it does not take all.
 func (rt *returner) room(w *work, home, n int) (int, string) {
-	c := candidate{index: home}
-	rt.eval.filter(w, &c)
+	c, of := candidate{index: home}, *w
+	of.free = nil // the instances that return have an owner
+	rt.eval.filter(&of, &c)
 	if c.reason != "" && c.reason != ReasonNoCapacity && c.reason != ReasonReturnedRecently {
-		return 0, rt.eval.message(w.group, &c)
+		return 0, rt.eval.message(&of, &c)
 	}
 	if c.reason != "" || c.fits < n {
 		return max(0, min(c.fits, n)), rt.eval.regions[home].Name + " has no room for it"

@@ -25,7 +25,7 @@ func (ev *evaluator) filter(w *work, c *candidate) {
 		c.reason = r.closed()
 	case r.FeatureLevel < g.level():
 		c.reason = ReasonFeatureLevel
-	case g.Refused[r.Name] != "":
+	case w.refusal(r.Name) != "":
 		c.reason = ReasonConfigInvalid
 	case !r.HasReport:
 		c.reason = ReasonNoReport
@@ -180,8 +180,8 @@ func (s Selector) String() string {
 }
 
 // message explains a candidate's refusal.
-func (ev *evaluator) message(g *Group, c *candidate) string {
-	r := ev.regions[c.index]
+func (ev *evaluator) message(w *work, c *candidate) string {
+	g, r := w.group, ev.regions[c.index]
 	switch c.reason {
 	case ReasonNotAllowed:
 		var words []string
@@ -211,7 +211,7 @@ func (ev *evaluator) message(g *Group, c *candidate) string {
 		}
 		return fmt.Sprintf("retry and parallel of a group need more than its feature level %d", r.FeatureLevel)
 	case ReasonConfigInvalid:
-		return g.Refused[r.Name]
+		return w.refusal(r.Name)
 	case ReasonNoReport:
 		return "connected, no report of its capacity yet"
 	case ReasonRTTTooHigh, ReasonRTTUnknown, ReasonRTTStale:

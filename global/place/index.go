@@ -326,7 +326,7 @@ func (l *leader) now(a Ask, hash uint64) *askNow {
 // suits reports whether the leading regions are enough to place the group. That is so if no region
 // owns or owned a part of it or refuses its config, and the plan need not explain why a region was not taken.
 func (l *leader) suits(w *work) bool {
-	return !l.eval.detailed(w) && w.job.Type != System && w.n > 0 && len(w.given)+len(w.owned)+len(w.breached)+len(w.group.Refused) == 0
+	return !l.eval.detailed(w) && w.job.Type != System && w.n > 0 && len(w.given)+len(w.owned)+len(w.breached)+len(w.group.Refused)+len(w.group.RefusedStable) == 0
 }
 
 // rule sets the rule of a group. It returns the column of the rule, or nil if all regions are

@@ -81,7 +81,7 @@ func (pl *placer) canaries(w *work) {
 		}
 	}
 	w.because, w.free = "", append(others, w.free...)
-	if n > 0 && slices.ContainsFunc(counts, func(k int) bool { return k > 0 }) {
+	if w.n > 0 && slices.ContainsFunc(counts, func(k int) bool { return k > 0 }) {
 		pl.eval.evaluate(w) // there is less room than before
 	}
 }

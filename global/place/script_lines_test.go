@@ -267,10 +267,9 @@ func (w *world) group(path string, args []string) error {
 		case "divide":
 			g.Regions.Divide = Divide(value)
 		case "refused": // the nodes of these regions do not accept its config
-			g.Refused = map[string]string{}
-			for _, at := range strings.FieldsFunc(value, func(r rune) bool { return r == ';' }) {
-				g.Refused[at] = "driver vm of its nodes does not accept groups." + name + ".tasks.main.config.x: unknown field"
-			}
+			g.Refused = refusedBy(name, value)
+		case "wasrefused": // nor that of the stable version
+			g.RefusedStable = refusedBy(name, value)
 		case "none":
 			j.Groups = slices.DeleteFunc(j.Groups, func(g Group) bool { return g.Name == name })
 		default:
@@ -278,6 +277,14 @@ func (w *world) group(path string, args []string) error {
 		}
 	}
 	return nil
+}
+
+func refusedBy(group, regions string) map[string]string {
+	out := map[string]string{}
+	for _, at := range strings.FieldsFunc(regions, func(r rune) bool { return r == ';' }) {
+		out[at] = "driver vm of its nodes does not accept groups." + group + ".tasks.main.config.x: unknown field"
+	}
+	return out
 }
 
 // selectorOf reads "sea", "k:v" or "sea,k:v".

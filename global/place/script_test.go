@@ -28,7 +28,7 @@ import (
 //	      [order=REGION,…[*N]] [continue] [pause=DUR@REGION] [resumed]   (again = changes it)
 //	group JOB/NAME [count=N] [cpu=N] [mem=N] [ports=…] [allow=SEL;…] [prefer=SEL*N;…]
 //	      [near=SEL|@LAT/LON|domain=NAME,DUR[,required][,pN][,UNKNOWN][,wN];…] [spread=MIN-MAX] [divide=…] [none]
-//	      [parallel=N] [patience=DUR] [down=N] [driver=NAME] [stop=DUR|no] (stop: the lease binds) [failback=MODE[*DUR]] [refused=REGION;…]
+//	      [parallel=N] [patience=DUR] [down=N] [driver=NAME] [stop=DUR|no] (stop: the lease binds) [failback=MODE[*DUR]] [refused=REGION;…] [wasrefused=REGION;…]
 //	colocate JOB GROUP,GROUP
 //	answer JOB/GROUP FROM-TO REGION STATE [reason]
 //	disconnected JOB/GROUP FROM-TO REGION NODE | reconnected JOB

@@ -246,9 +246,10 @@ type Group struct {
 	MaxParallel int
 	// Level is the feature level that a region needs for the group, besides that of its lease.
 	Level int
-	// Refused has the regions in which no node with its driver accepts the config of a task, with the reason.
-	// Instances that the group has there stay, and keep their version.
-	Refused map[string]string
+	// Refused has the regions in which no node with its driver accepts the config of a task in the present version,
+	// with the reason. Instances that the group has there stay, and keep their version. RefusedStable is the same
+	// for Job.Stable, if instances may get that version.
+	Refused, RefusedStable map[string]string
 	// Parallel is how many instances may run at a time, over all regions. 0: no limit.
 	Parallel int
 	// WaitedFor is how long instances have been unplaced without any progress. HoldAttempts are the

@@ -189,6 +189,29 @@ func (w *work) inTurn(regions regionList) (out []int) {
 // desired returns the size of the whole group.
 func (w *work) desired() int { return w.group.Count }
 
+// refusal returns why no node of a region accepts the config of the version that the unowned instances get, or of one
+// of the versions that they get; or "". If every instance has an owner, either version counts.
+func (w *work) refusal(at string) string {
+	present, stable := w.group.Refused[at], w.group.RefusedStable[at]
+	if stable == "" && (present == "" || w.job.Stable == nil) {
+		return present
+	}
+	some := ""
+	for _, r := range w.free {
+		for i := r[0]; i < r[1]; i = w.job.sameVersion(w.group, i, r[1]) {
+			why := stable
+			if version, _ := w.job.versionOf(w.group, i); version == w.job.Version {
+				why = present
+			}
+			some = cmp.Or(some, why)
+		}
+	}
+	if len(w.free) == 0 {
+		return cmp.Or(present, stable)
+	}
+	return some
+}
+
 // options returns the candidates that are not refused, in their order. usedElsewhere is the number
 // of other regions that have instances of the group.
 func (w *work) options() (options []option, usedElsewhere int) {

@@ -89,8 +89,7 @@ func TestOrderBeginsWithTheSubmit(t *testing.T) {
 }
 
 // TestHeldVersionDoesNotChooseRegions: while a failed version is held, other instances get the earlier version. A region
-// that accepts only the config of the earlier version may take them. With canaries, or in a pause, instances may get
-// either version.
+// that accepts only the config of the earlier version may take them.
 func TestHeldVersionDoesNotChooseRegions(t *testing.T) {
 	st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
 	for i, name := range []string{"oslo", "rome"} {
@@ -111,17 +110,19 @@ func TestHeldVersionDoesNotChooseRegions(t *testing.T) {
 	st.apply(jobPrefix+k.String(), record(2, "kernel"), 4)
 	st.apply(HealthyPrefix+k.String(), record(1, "image"), 5)
 	for what, c := range map[string]struct {
-		rollout *nusav1.RolloutRecord
-		refuse  []string
+		rollout        *nusav1.RolloutRecord
+		refuse, stable []string
 	}{
-		"rolls out": {&nusav1.RolloutRecord{Run: 3, Version: 2}, []string{"oslo"}},
-		"failed":    {&nusav1.RolloutRecord{Run: 3, Version: 2, Failed: "it crashes"}, []string{"rome"}},
-		"paused":    {&nusav1.RolloutRecord{Run: 3, Version: 2, Paused: true}, []string{"oslo", "rome"}},
+		"rolls out": {&nusav1.RolloutRecord{Run: 3, Version: 2}, []string{"oslo"}, nil},
+		"failed":    {&nusav1.RolloutRecord{Run: 3, Version: 2, Failed: "it crashes"}, []string{"oslo"}, []string{"rome"}},
+		"paused":    {&nusav1.RolloutRecord{Run: 3, Version: 2, Paused: true}, []string{"oslo"}, []string{"rome"}},
 	} {
 		st.apply(rolloutPrefix+k.String(), c.rollout, 6)
 		got := st.Jobs[k].ToPlace(st.Sight())
-		if refuse := slices.Sorted(maps.Keys(got.Groups[0].Refused)); !slices.Equal(refuse, c.refuse) {
-			t.Errorf("%s: the regions %v refuse it, want %v", what, refuse, c.refuse)
+		g := &got.Groups[0]
+		refuse, stable := slices.Sorted(maps.Keys(g.Refused)), slices.Sorted(maps.Keys(g.RefusedStable))
+		if !slices.Equal(refuse, c.refuse) || !slices.Equal(stable, c.stable) {
+			t.Errorf("%s: the regions %v refuse it, and %v the earlier version, want %v and %v", what, refuse, stable, c.refuse, c.stable)
 		}
 	}
 }

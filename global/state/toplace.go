@@ -46,9 +46,8 @@ func specToPlace(spec *nusav1.JobSpec) place.Job {
 	return out
 }
 
-// AddRefusals adds to a job which regions refuse the config of its tasks. While a failed version is held, instances
-// get Stable, so only the config of Stable counts. With canaries, or in a pause, they may get either version, and a
-// region must accept both. The lock is held.
+// AddRefusals adds to a job which regions refuse the config of its tasks, in the present version and, if instances may
+// get it, in Stable. The lock is held.
 func AddRefusals(st *State, rec *Record, j *place.Job) {
 	var stable *Record
 	if of := st.Jobs[JobKey{j.Namespace, j.Name}]; of != nil && j.Stable != nil && j.Type == place.Service {
@@ -61,14 +60,10 @@ func AddRefusals(st *State, rec *Record, j *place.Job) {
 	for i := range j.Groups {
 		g := &j.Groups[i]
 		plugins, was := rec.rulesOf(g.Name).plugins, stable.rulesOf(g.Name).plugins
-		switch {
-		case !stable.HasGroup(g.Name) || stable.Version() >= g.UnchangedSince:
-		case g.CanaryFrom > 0 || j.Paused:
-			plugins = slices.Concat(plugins, was)
-		default:
-			plugins = was
-		}
 		g.Refused = st.Forms.Refusals(plugins)
+		if stable.HasGroup(g.Name) && stable.Version() < g.UnchangedSince {
+			g.RefusedStable = st.Forms.Refusals(was)
+		}
 	}
 }
 
