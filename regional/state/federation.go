@@ -9,7 +9,7 @@ import (
 )
 
 // FeatureLevel is the greatest Cluster.FeatureLevel that this build supports.
-const FeatureLevel = 15
+const FeatureLevel = 16
 
 // BindingLevel is the feature level from which on the log has this fact about an
 // allocation: its agent may not know the leases that bind it: see Alloc.BindingUnknown.
@@ -127,6 +127,9 @@ func (c Cluster) rebound(federation string) Cluster {
 func applyLimits(t *txn, c *SetLimits) error {
 	next := t.cluster
 	next.FeatureLevel = max(next.FeatureLevel, c.FeatureLevel)
+	if next.FeatureLevel > t.cluster.FeatureLevel && next.FeatureLevel >= FieldsLevel {
+		next.LevelIndex = t.index
+	}
 	if c.NodeLease > 0 {
 		next.NodeLeaseMax = c.NodeLease
 	}

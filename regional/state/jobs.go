@@ -3,6 +3,7 @@ package state
 import (
 	"cmp"
 	"iter"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -124,6 +125,18 @@ func (v *View) Job(key JobKey, version int64) (*Job, bool) {
 	}
 	return nil, false
 }
+
+// Lacks reports whether a stored job version may lack fields of its spec that the servers know now, because their
+// feature level was lower when the version was stored. full has all fields.
+func (v *View) Lacks(have, full *Job) bool {
+	return v.Older(have) && !slices.EqualFunc(have.Groups, forLevel(full, v.cluster.FeatureLevel).Groups, func(a, b Group) bool {
+		return a.MinHealthy == b.MinHealthy && a.Stagger == b.Stagger && a.Parallel == b.Parallel && a.Rest == b.Rest &&
+			reflect.DeepEqual(a.Retry, b.Retry)
+	})
+}
+
+// Older reports whether a job version was stored before the feature level was raised last.
+func (v *View) Older(j *Job) bool { return j.CreateIndex < v.cluster.LevelIndex }
 
 // versions yields every version of every job, sorted by job and version.
 func (v *View) versions() iter.Seq[*Job] {

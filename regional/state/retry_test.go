@@ -42,6 +42,44 @@ func TestRetriesNeedTheirLevel(t *testing.T) {
 	}
 }
 
+// TestOrdersCompleteJobs: a job version that a region stored at a lower level, without the retry policy of one of its
+// groups, has the policy when the region gets that group at FieldsLevel.
+func TestOrdersCompleteJobs(t *testing.T) {
+	job := batch(nil)(1)
+	other := job.Groups[0]
+	other.Name, other.Retry = "worker", &retry.Policy{Attempts: 0, Default: retry.Rule{Attempts: -1, From: time.Hour}}
+	job.Groups = append(job.Groups, other)
+	worker := func(s *Slot) { s.Group = other.Name }
+	for _, level := range []uint32{FieldsLevel - 1, FieldsLevel} {
+		l := newLog(t)
+		l.ok(testNode("n1"))
+		l.ok(Command{SetLimits: &SetLimits{FeatureLevel: RetryLevel - 1}})
+		l.ok(testOrder(0, 1, 10, job, nil))
+		l.ok(Command{SetLimits: &SetLimits{FeatureLevel: level}})
+		stored, _ := l.Job(webKey.JobKey(), 1)
+		if lacks := l.Lacks(stored, job); lacks != (level >= FieldsLevel) || stored.Groups[1].Retry != nil {
+			t.Errorf("level %d: lacks fields: %v: %+v", level, lacks, stored.Groups[1])
+		}
+		l.ok(testOrder(0, 1, 20, job, worker))
+		place := testPlace("a1", 0, "n1", 1)
+		place.ApplyPlan.Places[0].Key.Group = other.Name
+		l.ok(place)
+		l.ok(testReport("n1", AllocReport{ID: "a1", State: Failed, Reason: ReasonExited, Failure: &retry.Failure{Category: retry.App, ExitCode: 3}}))
+		stored, _ = l.Job(webKey.JobKey(), 1)
+		in := l.Instance(GroupKey{Namespace: "default", Job: "api", Group: other.Name}, 0)
+		if in.Exhausted != (level >= FieldsLevel) || l.Lacks(stored, job) || (stored.Groups[1].Retry != nil) != (level >= FieldsLevel) {
+			t.Errorf("level %d: %+v of %+v", level, in, stored.Groups[1])
+		}
+		var records []Record
+		for r := range l.Snapshot().Records() {
+			records = append(records, r)
+		}
+		if s, err := Restore(seq(records)); err != nil || s.Snapshot().Hash() != l.Snapshot().Hash() {
+			t.Errorf("level %d: a restored snapshot differs: %v", level, err)
+		}
+	}
+}
+
 // TestNewGenerationResetsRetries: another region, or a return, begins the count again.
 func TestNewGenerationResetsRetries(t *testing.T) {
 	l := newLog(t)

@@ -97,6 +97,10 @@ func slotAt(t *txn, key GroupKey, from int32) *Slot {
 	return nil
 }
 
+// FieldsLevel is the feature level from which on an order completes a job version that was stored at a lower level,
+// without the fields that servers did not know there.
+const FieldsLevel = 16
+
 // orderedJob returns the job version in an order. It stores the version if it is new. The
 // log may have another spec with the same version. That spec belongs to a purged job of the
 // same name, or to a version that the federation's store forgot when an old copy of it was
@@ -104,10 +108,11 @@ func slotAt(t *txn, key GroupKey, from int32) *Slot {
 func orderedJob(t *txn, o *SlotOrder) *Job {
 	key := JobKey{Namespace: o.Slot.Namespace, Job: o.Slot.Job}
 	have, ok := t.Job(key, o.Slot.JobVersion)
-	if o.Job == nil || o.Job.Version != o.Slot.JobVersion || ok && bytes.Equal(have.Spec, o.Job.Spec) {
+	same := ok && o.Job != nil && bytes.Equal(have.Spec, o.Job.Spec)
+	if o.Job == nil || o.Job.Version != o.Slot.JobVersion || same && !t.Older(have) {
 		return have
 	}
-	if ok { // the old spec is still needed to stop its instances
+	if ok && !same { // the old spec is still needed to stop its instances
 		t.followOld(key, o.Slot.JobVersion, t.keepOld(have))
 	}
 	job := *o.Job

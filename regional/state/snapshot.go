@@ -354,6 +354,7 @@ var fieldsBefore = map[reflect.Type]int{
 	reflect.TypeFor[retry.Rule]():   fieldsOf[retry.Rule]("MemoryMilli"),
 	reflect.TypeFor[retry.Record](): fieldsOf[retry.Record]("MemoryBytes"),
 
+	reflect.TypeFor[Cluster]():     fieldsOf[Cluster]("LevelIndex"),
 	reflect.TypeFor[Node]():        fieldsOf[Node]("DrainUntilUnixNano"),
 	reflect.TypeFor[AllocRecord](): fieldsOf[AllocRecord]("Resized"),
 }

@@ -69,6 +69,7 @@ type Cluster struct {
 	// it has overrides: see OverrideLevel. From 13 on, the events include placements and starts: see TaskLevel.
 	// From 14 on, attempts move with instances: see AttemptsLevel. From 15 on, a rebind ends overrides: see
 	// RebindLevel, and a version becomes proven where the one before has just failed: see AgainLevel.
+	// From 16 on, orders complete jobs: see FieldsLevel.
 	FeatureLevel uint32
 	// Recovered is true from the beginning of an incarnation after a recovery until every lease of
 	// earlier incarnations has ended. While it is true, nothing that a lease binds may start.
@@ -82,6 +83,8 @@ type Cluster struct {
 	// region, and another incarnation, has another base, so that no epoch repeats. 0: the log
 	// had no feature level 2 yet.
 	EpochBase int64
+	// LevelIndex is the index of the command that raised FeatureLevel last. 0: it was raised to less than FieldsLevel.
+	LevelIndex uint64
 }
 
 // FederationNumbers are the numbers that a log knows about a federation: see Cluster.

@@ -33,7 +33,8 @@ func slotIDs(fsm *raftlog.FSM) iter.Seq[string] {
 // orderCommands turns a change of slot orders into commands. Each command fits a log entry,
 // unless one order alone is larger. A command includes a job version if the state does not
 // have it. It also includes the version if the state has another job with that name and
-// version, because a name can be used again after its job was purged.
+// version, because a name can be used again after its job was purged; and if the state has the version without fields
+// that the servers of the region know only now.
 func orderCommands(view *state.View, change link.Change[*nusav1.SlotOrder]) []*state.ApplyOrders {
 	type version struct {
 		key     state.JobKey
@@ -53,9 +54,12 @@ func orderCommands(view *state.View, change link.Change[*nusav1.SlotOrder]) []*s
 		}
 		v := version{order.Slot.Key().JobKey(), w.GetSlot().GetJobVersion()}
 		have, held := view.Job(v.key, v.version)
-		if !included[v] && len(w.GetSpec()) > 0 && (!held || !bytes.Equal(have.Spec, w.GetSpec())) {
+		if !included[v] && len(w.GetSpec()) > 0 && (!held || !bytes.Equal(have.Spec, w.GetSpec()) || view.Older(have)) {
 			order.Job = orderedJob(w)
 			included[v] = true
+			if held && order.Job != nil && bytes.Equal(have.Spec, w.GetSpec()) && !view.Lacks(have, order.Job) {
+				order.Job = nil
+			}
 		}
 		if grows := perSlot + 2*len(w.GetSpec()); order.Job != nil && size > 0 && size+grows > raftlog.MaxEntryBytes || size > raftlog.MaxEntryBytes {
 			cmd.More = true
