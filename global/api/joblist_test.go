@@ -69,3 +69,27 @@ func TestAFullPageReleasesTheLock(t *testing.T) {
 		t.Errorf("%d calls found %v, more %t, last %q", calls, p.jobs, p.more, p.last)
 	}
 }
+
+// TestOverridesOfEarlierVersions: the global tier selects what a region of an earlier version returns.
+func TestOverridesOfEarlierVersions(t *testing.T) {
+	st := state.New(state.Beginning{}, func() time.Duration { return 0 })
+	line, err := proto.Marshal(&nusav1.Job{Spec: &nusav1.JobSpec{Name: "a", Labels: map[string]string{"team": "sea"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.History.Put("default/a", history.Entry{Line: line, Revision: 1})
+	for _, c := range []struct {
+		states []string
+		label  string
+		want   int
+	}{{nil, "", 2}, {[]string{"stopped"}, "", 2}, {[]string{"scaled"}, "", 0}, {nil, "sea", 1}, {nil, "land", 0}, {[]string{"holding", "stopped"}, "sea", 1}} {
+		req := &nusav1.ListOverridesRequest{States: c.states}
+		if c.label != "" {
+			req.Labels = map[string]string{"team": c.label}
+		}
+		out := &nusav1.ListOverridesResponse{Overrides: []*nusav1.Override{{Namespace: "default", Job: "a", Stopped: true}, {Namespace: "default", Job: "b", Stopped: true}}}
+		if selectOverrides(st, req, out); len(out.GetOverrides()) != c.want {
+			t.Errorf("states %v, label %q: %v", c.states, c.label, out.GetOverrides())
+		}
+	}
+}

@@ -336,7 +336,7 @@ func (o *overridesAPI) List(ctx context.Context, req *nusav1.ListOverridesReques
 	conns, errs := term.reach(names)
 	parts, failed := askAll(ctx, conns, func(ctx context.Context, c regionConn) (*nusav1.ListOverridesResponse, error) {
 		part, err := nusav1.NewOverridesClient(c.conn).List(ctx, &nusav1.ListOverridesRequest{
-			Namespace: req.GetNamespace(), Region: c.name, States: req.GetStates(), Labels: req.GetLabels(),
+			Namespace: req.GetNamespace(), Region: c.name, States: req.GetStates(), // labels: the global tier knows those of all jobs
 		})
 		if rpcerr.UnknownCall(err) {
 			return &nusav1.ListOverridesResponse{}, nil
@@ -347,6 +347,7 @@ func (o *overridesAPI) List(ctx context.Context, req *nusav1.ListOverridesReques
 	for _, part := range parts {
 		out.Overrides = append(out.Overrides, part.GetOverrides()...)
 	}
+	selectOverrides(term.State, req, out)
 	if call := rights.Of(ctx); call.Filtered() {
 		out.Overrides = slices.DeleteFunc(out.Overrides, func(x *nusav1.Override) bool { return !call.May(x.GetNamespace(), x.GetRegion()) })
 	}
@@ -354,6 +355,26 @@ func (o *overridesAPI) List(ctx context.Context, req *nusav1.ListOverridesReques
 		return cmp.Or(cmp.Compare(x.GetNamespace(), y.GetNamespace()), cmp.Compare(x.GetJob(), y.GetJob()), cmp.Compare(x.GetRegion(), y.GetRegion()))
 	})
 	return out, nil
+}
+
+// selectOverrides applies the filters of a request. A region of an earlier version knows no filters, and a region may
+// have an earlier version of a job.
+func selectOverrides(st *state.State, req *nusav1.ListOverridesRequest, out *nusav1.ListOverridesResponse) {
+	st.Lock()
+	defer st.Unlock()
+	out.Overrides = slices.DeleteFunc(out.Overrides, func(x *nusav1.Override) bool {
+		if !filter.Has(req.GetStates(), filter.Override(x)...) {
+			return true
+		}
+		if len(req.GetLabels()) == 0 {
+			return false
+		}
+		k := state.JobKey{Namespace: x.GetNamespace(), Name: x.GetJob()}
+		if j := st.Jobs[k]; j != nil && j.Record != nil {
+			return !filter.Labels(j.Record.Labels(), req.GetLabels())
+		}
+		return !filter.Labels(state.Line(st, k.String()).GetSpec().GetLabels(), req.GetLabels())
+	})
 }
 
 // Set implements nusav1.OverridesServer. The region has an entry of its own once the override is stored.

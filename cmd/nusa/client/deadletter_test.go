@@ -20,7 +20,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// letterServer has two dead letters. It returns the specs of redrives to the test.
+// letterServer has two dead letters. Like an earlier version, it ignores labels. It returns the specs of redrives to the test.
 type letterServer struct {
 	nusav1.UnimplementedDeadLettersServer
 	redriven []*nusav1.JobSpec
@@ -111,8 +111,8 @@ func TestDeadLetterCommands(t *testing.T) {
 	for _, line := range []string{
 		"list", "list --job nothing", "list --state open -o yaml", "list --category gone", "list --state gone",
 		"show 3f9a", "show 3f9a --spec", "show 77aa", "show 00",
-		"redrive 3f9a01bc", "redrive 77aa", "redrive --job frames", "redrive", "redrive 3f9a --job frames", "redrive 3f9a 77aa --edit",
-		"drop 3f9a01bc", "drop 00 3f9a01bc", "drop --job frames", "drop --job nothing", "drop",
+		"redrive 3f9a01bc", "redrive 77aa", "redrive --job frames", "redrive", "redrive 3f9a --job frames", "redrive 3f9a 77aa --edit", "redrive -l team=sea",
+		"drop 3f9a01bc", "drop 00 3f9a01bc", "drop --job frames", "drop --job nothing", "drop -l team=sea", "list -l team=sea", "drop",
 	} {
 		o, e, code := f.run(t.Context(), "", append(strings.Fields("deadletter "+line), "--addr", f.addr)...)
 		o = stamps.ReplaceAllString(o, "TIME")

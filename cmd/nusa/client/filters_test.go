@@ -16,15 +16,16 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/dynamicpb"
-	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/nusa-scheduler/nusa/internal/golden"
 )
 
-// listener is a server of an earlier version: it returns empty lists. It notes what lists are asked for.
+// listener is a server of an earlier version: it returns empty lists, or lists of one object whatever the filters. It notes
+// what lists are asked for.
 type listener struct {
 	mu    sync.Mutex
 	asked []string
+	full  bool
 }
 
 func (l *listener) serve(_ any, stream grpc.ServerStream) error {
@@ -51,13 +52,18 @@ func (l *listener) serve(_ any, stream grpc.ServerStream) error {
 		l.asked = append(l.asked, fmt.Sprintf("%s %s", m.FullName(), out.String()))
 		l.mu.Unlock()
 	}
-	return stream.SendMsg(&emptypb.Empty{})
+	out := dynamicpb.NewMessage(m.Output())
+	for i, fields := 0, m.Output().Fields(); l.full && i < fields.Len(); i++ {
+		if f := fields.Get(i); f.IsList() && f.Message() != nil && f.Name() != "errors" {
+			out.Mutable(f).List().AppendMutable()
+		}
+	}
+	return stream.SendMsg(out)
 }
 
-// TestFiltersOfLists runs list commands with filters, and compares what they ask the server for, and what they say
-// about an empty list.
-func TestFiltersOfLists(t *testing.T) {
-	l := &listener{}
+// serveLists serves a listener, and returns a CLI that asks it.
+func serveLists(t *testing.T, l *listener) *fake {
+	t.Helper()
 	srv := grpc.NewServer(grpc.UnknownServiceHandler(l.serve))
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -66,7 +72,34 @@ func TestFiltersOfLists(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(lis) }()
 	t.Cleanup(func() { srv.Stop(); <-done })
-	f := &fake{notes: &notes{addr: lis.Addr().String()}}
+	return &fake{notes: &notes{addr: lis.Addr().String()}}
+}
+
+// TestFiltersOfEarlierVersions: a server of an earlier version ignores filters. The commands select by states themselves,
+// and refuse labels. So nothing is dropped or run again that the labels do not select.
+func TestFiltersOfEarlierVersions(t *testing.T) {
+	f := serveLists(t, &listener{full: true})
+	for line, want := range map[string]string{
+		"alloc list -l a=b": "cannot select", "deadletter list -l a=b": "cannot select", "deadletter drop -l a=b": "cannot select",
+		"deadletter redrive -l a=b": "cannot select", "job override list -l a=b": "cannot select", "job schedule list -l a=b": "cannot select",
+		"workflow list -l a=b": "cannot select", "alloc list --state failed": "no allocations in", "bus list --state failing": "no buses in",
+		"intake list --state failing": "no intakes in", "job list --state failed": "no jobs in", "job override list --state holding": "no overrides in",
+		"job schedule list --state failing": "no schedules in", "node list --state lost": "no nodes in", "region list --state lost": "no regions in",
+		"semaphore list --state waiting": "no semaphores in", "token list --state used": "no join tokens in", "webhook list --state behind": "no webhooks in",
+		"workflow list --state failed": "no runs in",
+	} {
+		stdout, stderr, code := f.run(t.Context(), "", append(strings.Fields(line), "--addr", f.addr)...)
+		if !strings.Contains(stdout+stderr, want) || (code != 0) != (want == "cannot select") {
+			t.Errorf("%s: code %d: %s%s", line, code, stdout, stderr)
+		}
+	}
+}
+
+// TestFiltersOfLists runs list commands with filters, and compares what they ask the server for, and what they say
+// about an empty list.
+func TestFiltersOfLists(t *testing.T) {
+	l := &listener{}
+	f := serveLists(t, l)
 	var out strings.Builder
 	for _, line := range []string{
 		"alloc list --state running,failed", "alloc list -l team=sea", "bus list --state failing,disabled", "deadletter list --state open -l team=sea", "deadletter list --state open,redriven",

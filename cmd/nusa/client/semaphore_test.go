@@ -67,6 +67,7 @@ func TestSemaphoreCommands(t *testing.T) {
 		{"semaphore list", "no semaphores: nusa semaphore set NAME --units N", 0},
 		{"semaphore set licenses", "give the units", 1},
 		{"semaphore set licenses --units 2", "semaphore default/licenses has 2 units", 0},
+		{"semaphore list -o name", "default/licenses\n", 0},
 		{"semaphore list", "default/licenses      2     2        2        1", 0},
 		{"semaphore status licenses", "semaphore default/licenses: 2 of 2 units held", 0},
 		{"semaphore status licenses", "solve[3]", 0},

@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -78,7 +79,11 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the buses, and how their delivery goes", Args: cli.Positional(),
 		RunE: cli.Call(s, func(ctx context.Context, c *cli.Session, _ string) (*nusav1.ListBusesResponse, error) {
-			return client(c).List(ctx, &nusav1.ListBusesRequest{States: cli.Enums(states, nusav1.BusState_BUS_STATE_UNSPECIFIED)})
+			out, err := client(c).List(ctx, &nusav1.ListBusesRequest{States: cli.Enums(states, nusav1.BusState_BUS_STATE_UNSPECIFIED)})
+			if err == nil { // a server of an earlier version does not select
+				out.Buses = slices.DeleteFunc(out.Buses, func(x *nusav1.Bus) bool { return !states.Has(term.Word(x.GetStatus().GetState())) })
+			}
+			return out, err
 		}, func(w *term.Screen, out *nusav1.ListBusesResponse, _ string) {
 			if none := cli.NoneSuch(w.Program, "buses", "bus list", states, nil); len(out.GetBuses()) == 0 && none != "" {
 				fmt.Fprintln(w, none)

@@ -90,6 +90,8 @@ func nameOf(m protoreflect.Message) string {
 		return JobName(x.GetSpec().GetNamespace(), x.GetSpec().GetName(), x.GetRegion())
 	case *nusav1.WorkflowRun:
 		return JobName(x.GetNamespace(), x.GetName(), "")
+	case *nusav1.Semaphore:
+		return JobName(x.GetNamespace(), x.GetName(), "")
 	}
 	if inner := m.Descriptor().Fields().ByName("definition"); inner != nil && inner.Message() != nil {
 		return nameOf(m.Get(inner).Message())

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -54,6 +55,19 @@ func Enums[E protoreflect.Enum](s *States, of E) (out []E) {
 // LabelFlag adds --label to a list.
 func LabelFlag(c *cobra.Command, labels *map[string]string, what string) {
 	c.Flags().StringToStringVarP(labels, "label", "l", nil, "only "+what+" with this label, KEY=VALUE")
+}
+
+// CheckLabels returns an error if a server of an earlier version has ignored the labels of a list. It asks once more, with
+// a label that no object can have: found is how many objects the list has, and ask returns how many it has now.
+func CheckLabels(labels map[string]string, found int, ask func(labels map[string]string) (int, error)) error {
+	if len(labels) == 0 || found == 0 {
+		return nil
+	}
+	n, err := ask(map[string]string{"": ""})
+	if err == nil && n > 0 {
+		err = errors.New("--label: the server has an earlier version, which cannot select these objects by labels: list them without --label")
+	}
+	return err
 }
 
 // NoneSuch says that no object matched the filters of a list, such as "no buses in the state failing; nusa bus list

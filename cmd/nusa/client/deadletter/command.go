@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
@@ -72,7 +73,15 @@ func (f *filter) list(ctx context.Context, c *cli.Session, most int) (*nusav1.Li
 		}
 		return page.GetNextPageToken(), err
 	})
-	return out, err
+	if err != nil {
+		return nil, err
+	}
+	return out, cli.CheckLabels(f.req.GetLabels(), len(out.GetDeadLetters()), func(labels map[string]string) (int, error) {
+		req := proto.CloneOf(&f.req)
+		req.Labels, req.PageToken, req.Limit = labels, "", 1
+		page, err := client(c).List(ctx, req)
+		return len(page.GetDeadLetters()), err
+	})
 }
 
 func listCommand(s *cli.Settings) *cobra.Command {
@@ -215,7 +224,7 @@ func selected(ctx context.Context, c *cli.Session, f *filter, args []string) ([]
 	case len(args) > 0:
 		return args, nil
 	case !f.given(c):
-		return nil, errors.New("give ids, or select dead letters with --job, --category, --region or --namespace")
+		return nil, errors.New("give ids, or select dead letters with --job, --label, --category, --region or --namespace")
 	}
 	out, err := f.list(ctx, c, 0)
 	if err != nil {

@@ -4,6 +4,7 @@ package intake
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -80,7 +81,11 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the intakes, and how they go", Args: cli.Positional(),
 		RunE: cli.Call(s, func(ctx context.Context, c *cli.Session, _ string) (*nusav1.ListIntakesResponse, error) {
-			return client(c).List(ctx, &nusav1.ListIntakesRequest{States: cli.Enums(states, nusav1.BusState_BUS_STATE_UNSPECIFIED)})
+			out, err := client(c).List(ctx, &nusav1.ListIntakesRequest{States: cli.Enums(states, nusav1.BusState_BUS_STATE_UNSPECIFIED)})
+			if err == nil { // a server of an earlier version does not select
+				out.Intakes = slices.DeleteFunc(out.Intakes, func(x *nusav1.Intake) bool { return !states.Has(term.Word(x.GetStatus().GetState())) })
+			}
+			return out, err
 		}, func(w *term.Screen, out *nusav1.ListIntakesResponse, _ string) {
 			if none := cli.NoneSuch(w.Program, "intakes", "intake list", states, nil); len(out.GetIntakes()) == 0 && none != "" {
 				fmt.Fprintln(w, none)

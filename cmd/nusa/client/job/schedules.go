@@ -3,6 +3,7 @@ package job
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -50,6 +51,15 @@ func scheduleListCommand(s *cli.Settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := cli.CheckLabels(labels, len(out.GetSchedules()), func(labels map[string]string) (int, error) {
+				page, err := schedules(c).List(ctx, &nusav1.ListSchedulesRequest{Namespace: c.Namespace, Labels: labels, Limit: 1})
+				return len(page.GetSchedules()), err
+			}); err != nil {
+				return err
+			}
+			out.Schedules = slices.DeleteFunc(out.Schedules, func(x *nusav1.ScheduleStatus) bool { // a server of an earlier version does not select
+				return !states.Has(filter.Schedule(x.GetPaused(), int(x.GetActive()), len(x.GetWaiting())+int(x.GetBackfill()), int(x.GetFailures()))...)
+			})
 			none := cmp.Or(cli.NoneSuch(c.Program, "schedules", "job schedule list", states, labels), "no job has a schedule")
 			return c.Print(out, func(w *term.Screen) { writeSchedules(w, out.GetSchedules(), none) })
 		}),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
@@ -40,6 +41,13 @@ run again.`,
 				return err
 			}
 			c.WarnPartial(resp.GetErrors())
+			if err := cli.CheckLabels(labels, len(resp.GetOverrides()), func(labels map[string]string) (int, error) {
+				again, err := client(c).List(ctx, &nusav1.ListOverridesRequest{Namespace: c.Namespace, Region: c.Region, Labels: labels})
+				return len(again.GetOverrides()), err
+			}); err != nil {
+				return err
+			}
+			resp.Overrides = slices.DeleteFunc(resp.Overrides, func(x *nusav1.Override) bool { return !states.Has(filter.Override(x)...) }) // a server of an earlier version does not select
 			return c.Print(resp, func(w *term.Screen) {
 				if none := cli.NoneSuch(c.Program, "overrides", "job override list", states, labels); len(resp.GetOverrides()) == 0 && none != "" {
 					fmt.Fprintln(w, none)

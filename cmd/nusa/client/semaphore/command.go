@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -58,6 +59,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 					break
 				}
 			}
+			out.Semaphores = slices.DeleteFunc(out.Semaphores, func(p *nusav1.Semaphore) bool { return !states.Has(filter.Semaphore(p)...) }) // a server of an earlier version does not select
 			none := cmp.Or(cli.NoneSuch(c.Program, "semaphores", "semaphore list", states, nil), fmt.Sprintf("no semaphores: %s semaphore set NAME --units N", c.Program))
 			return c.Print(out, func(w *term.Screen) { writeList(w, out.GetSemaphores(), none) })
 		}),

@@ -2,6 +2,7 @@ package token
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 				return err
 			}
 			c.WarnPartial(resp.GetErrors())
+			resp.Tokens = slices.DeleteFunc(resp.Tokens, func(t *nusav1.JoinToken) bool { return !states.Has(filter.Token(t, time.Now())) }) // a server of an earlier version does not select
 			return c.Print(resp, func(w *term.Screen) {
 				if none := cli.NoneSuch(c.Program, "join tokens", "token list", states, nil); len(resp.GetTokens()) == 0 && none != "" {
 					fmt.Fprintln(w, none)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -92,7 +93,11 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the webhooks, and how their delivery goes", Args: cli.Positional(),
 		RunE: cli.Call(s, func(ctx context.Context, c *cli.Session, _ string) (*nusav1.ListWebhooksResponse, error) {
-			return client(c).List(ctx, &nusav1.ListWebhooksRequest{States: cli.Enums(states, nusav1.WebhookState_WEBHOOK_STATE_UNSPECIFIED)})
+			out, err := client(c).List(ctx, &nusav1.ListWebhooksRequest{States: cli.Enums(states, nusav1.WebhookState_WEBHOOK_STATE_UNSPECIFIED)})
+			if err == nil { // a server of an earlier version does not select
+				out.Webhooks = slices.DeleteFunc(out.Webhooks, func(x *nusav1.Webhook) bool { return !states.Has(term.Word(x.GetStatus().GetState())) })
+			}
+			return out, err
 		}, func(w *term.Screen, out *nusav1.ListWebhooksResponse, _ string) {
 			if none := cli.NoneSuch(w.Program, "webhooks", "webhook list", states, nil); len(out.GetWebhooks()) == 0 && none != "" {
 				fmt.Fprintln(w, none)

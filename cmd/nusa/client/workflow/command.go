@@ -261,6 +261,13 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := cli.CheckLabels(labels, len(out.GetRuns()), func(labels map[string]string) (int, error) {
+				req.Labels, req.PageToken, req.Limit = labels, "", 1
+				page, err := client(c).List(ctx, req)
+				return len(page.GetRuns()), err
+			}); err != nil {
+				return err
+			}
 			out.Runs = slices.DeleteFunc(out.Runs, func(r *nusav1.WorkflowRun) bool { return !states.Has(term.Word(r.GetState())) }) // a server of an earlier version does not select
 			slices.SortStableFunc(out.Runs, func(x, y *nusav1.WorkflowRun) int { return y.GetBegan().AsTime().Compare(x.GetBegan().AsTime()) })
 			return c.Print(out, func(w *term.Screen) {
