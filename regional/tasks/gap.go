@@ -145,7 +145,7 @@ func (b *batch) present(from source, a *state.Alloc) error {
 	if !ok {
 		return nil
 	}
-	have, err := b.entry(id)
+	have, rec, err := b.entry(id)
 	if err != nil {
 		return err
 	}
@@ -158,10 +158,14 @@ func (b *batch) present(from source, a *state.Alloc) error {
 		}
 		have = b.recent.byID[id]
 	}
-	if x, changed := from.present(have, a); changed {
-		return b.add(from, have, 0, &x)
+	x, changed := from.present(have, a)
+	if !changed {
+		return nil
 	}
-	return nil
+	if err := b.again(have, rec); err != nil {
+		return err
+	}
+	return b.add(from, have, 0, &x)
 }
 
 // endGone ends the records without an end whose allocation the log's state does not have.

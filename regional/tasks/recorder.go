@@ -18,8 +18,10 @@ const (
 	// to the disk. trimEvery is the pause between two removals of old records.
 	writeEvery = time.Second
 	trimEvery  = time.Minute
-	// retryEvery is the pause after a failure of the disk.
+	// retryEvery is the pause after a failure of the disk. Each try reads the whole journal, so the pause doubles
+	// up to retryMost, unless the disk has worked for longer than that.
 	retryEvery = 10 * time.Second
+	retryMost  = 2 * time.Minute
 	// syncFor bounds how long a reader waits for the events before its request.
 	syncFor = 2 * time.Second
 	// cachedVersions bounds the versions of jobs whose labels a recorder remembers.
@@ -59,7 +61,9 @@ func (r *Recorder) Run(ctx context.Context) error {
 		return nil
 	}
 	defer r.Store.close("this server stops")
+	wait := time.Duration(0)
 	for ctx.Err() == nil {
+		began := r.clock()
 		err := r.Store.open()
 		if err == nil {
 			err = r.follow(ctx)
@@ -67,11 +71,21 @@ func (r *Recorder) Run(ctx context.Context) error {
 		if ctx.Err() != nil || err == nil {
 			return nil
 		}
-		r.Logger.Warn("the history of tasks cannot be written, and is tried again soon", "error", err, "pause", retryEvery)
+		wait = nextRetry(wait, r.clock().Sub(began))
+		r.Logger.Warn("the history of tasks cannot be written, and is tried again", "error", err, "pause", wait)
 		r.Store.close(err.Error())
-		pause(ctx, retryEvery)
+		pause(ctx, wait)
 	}
 	return nil
+}
+
+// nextRetry returns the pause after a failure of the disk. before is the last pause, and worked how long the disk
+// worked since then.
+func nextRetry(before, worked time.Duration) time.Duration {
+	if worked > retryMost {
+		return retryEvery
+	}
+	return min(max(2*before, retryEvery), retryMost)
 }
 
 func pause(ctx context.Context, d time.Duration) {

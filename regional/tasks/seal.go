@@ -8,6 +8,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"time"
@@ -255,7 +256,22 @@ func (s *Store) trim(now time.Time) error {
 	if failed != nil {
 		return failed
 	}
-	return s.passGaps(passed)
+	return s.passGaps(min(passed, s.oldestEnd()))
+}
+
+// oldestEnd returns when the first allocation ended whose record is left. Without records it is the greatest time.
+func (s *Store) oldestEnd() int64 {
+	oldest := int64(math.MaxInt64)
+	_ = s.view(func() error {
+		if s.recent.ended > 0 {
+			oldest = s.recent.oldest
+		}
+		for _, g := range s.segments {
+			oldest = min(oldest, g.FirstEnd)
+		}
+		return nil
+	})
+	return oldest
 }
 
 // surplus returns the next segment to remove, or how many records of the journal to remove.

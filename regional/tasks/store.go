@@ -233,9 +233,15 @@ func (s *Store) Retention(region string) (*nusav1.TaskRetention, error) {
 
 // count returns the number of records. The caller holds mu.
 func (s *Store) count() int64 {
-	n := len(s.recent.order) - s.recent.again
-	for _, g := range s.segments {
-		n += int(g.Records) - int(g.Again)
+	n := len(s.recent.order)
+	if len(s.segments) > 0 {
+		n -= s.recent.again
+	}
+	for i, g := range s.segments {
+		n += int(g.Records)
+		if i > 0 { // the older copies may be removed, as those of the first segment are
+			n -= int(g.Again)
+		}
 	}
 	return int64(max(n, 0))
 }

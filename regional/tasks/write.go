@@ -111,26 +111,34 @@ func (s *Store) sealed(id [taskpage.IDBytes]byte) (*nusav1.StoredTask, error) {
 	return nil, nil
 }
 
-// entry returns the entry of a record. It adds one for a record of a segment, which is stored again when it
-// changes. It returns nil if there is no record.
-func (b *batch) entry(id [taskpage.IDBytes]byte) (*entry, error) {
+// entry returns the entry of a record, or nil if there is no record. rec is the record if only a segment has it:
+// again must be called before the entry changes.
+func (b *batch) entry(id [taskpage.IDBytes]byte) (e *entry, rec *nusav1.StoredTask, err error) {
 	if e := b.recent.byID[id]; e != nil {
-		return e, nil
+		return e, nil, nil
 	}
-	rec, err := b.sealed(id)
+	rec, err = b.sealed(id)
 	if rec == nil || err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	e, ok := b.recent.entryOf(rec)
 	if !ok {
-		return nil, errDamaged
+		return nil, nil, errDamaged
+	}
+	return e, rec, nil
+}
+
+// again stores a record of a segment again, because it changes. A nil record: the journal has it.
+func (b *batch) again(e *entry, rec *nusav1.StoredTask) error {
+	if rec == nil {
+		return nil
 	}
 	e.again = true
 	if err := b.whole(e, rec); err != nil {
-		return nil, err
+		return err
 	}
 	b.recent.add(e)
-	return e, nil
+	return nil
 }
 
 // load returns the record of an entry.
@@ -221,9 +229,10 @@ func (b *batch) fold(s source, number uint64, e *state.Event) error {
 	}
 	x := changeOf(e)
 	have := b.recent.byID[id]
+	var rec *nusav1.StoredTask
 	if have == nil && (e.Kind != state.EventInstancePlaced || number <= b.segmented) {
 		var err error
-		if have, err = b.entry(id); err != nil {
+		if have, rec, err = b.entry(id); err != nil {
 			return err
 		}
 	}
@@ -232,6 +241,9 @@ func (b *batch) fold(s source, number uint64, e *state.Event) error {
 	}
 	if number <= have.event {
 		return nil
+	}
+	if err := b.again(have, rec); err != nil {
+		return err
 	}
 	if state.AllocState(x.state).Terminal() {
 		x.time = max(x.time, have.last) // the clocks of two masters differ
