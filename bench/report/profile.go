@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -36,6 +37,9 @@ func (p *Profile) Stop() error {
 	if err := os.WriteFile(p.prefix+".memory", memoryClasses(), 0o600); err != nil {
 		return err
 	}
+	if err := os.WriteFile(p.prefix+".goroutines", goroutines(), 0o600); err != nil {
+		return err
+	}
 	unfinished := p.prefix + ".heap.tmp"
 	f, err := os.Create(unfinished)
 	if err != nil {
@@ -46,6 +50,13 @@ func (p *Profile) Stop() error {
 		return err
 	}
 	return os.Rename(unfinished, p.prefix+".heap")
+}
+
+// goroutines lists the goroutines of this process: each place once, with the number of those that wait there.
+func goroutines() []byte {
+	var out bytes.Buffer
+	_ = pprof.Lookup("goroutine").WriteTo(&out, 1) // a buffer takes all
+	return out.Bytes()
 }
 
 // memoryClasses lists how this process uses its memory: one use a line, with its bytes.

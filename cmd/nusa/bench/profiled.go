@@ -20,7 +20,7 @@ func profiledCommand(execute func(ctx context.Context, args []string) int) *cobr
 	var start bool
 	cmd := &cobra.Command{
 		Use: "profiled PREFIX -- COMMAND...", Hidden: true, Args: cobra.MinimumNArgs(2),
-		Short: "Run a command and write PREFIX.cpu, PREFIX.memory and PREFIX.heap from SIGUSR1 to SIGUSR2",
+		Short: "Run a command and write PREFIX.cpu, .memory, .goroutines and .heap from SIGUSR1 to SIGUSR2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			signals := make(chan os.Signal, 1)
 			signal.Notify(signals, syscall.SIGUSR1, syscall.SIGUSR2)
