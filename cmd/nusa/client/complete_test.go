@@ -30,6 +30,7 @@ func TestCompletion(t *testing.T) {
 		"webhook list --state ":        "ok failing behind disabled",
 		"job schedule list --state ":   "paused running waiting failing idle",
 		"deadletter list --state ":     "open redriven",
+		"deadletter list --category ":  "app oom image config start timeout node_lost",
 		"spare list --state r":         "reserving provisioning joining notifying ready releasing released cancelled failed expired",
 	} {
 		args := append([]string{"__complete"}, strings.Fields(line)...)

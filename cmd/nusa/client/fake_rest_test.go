@@ -242,7 +242,7 @@ func (f nodeServer) Get(_ context.Context, r *nusav1.GetNodeRequest) (*nusav1.No
 	switch r.GetId() {
 	case "none":
 		n.Id = "none"
-	case "nowhere":
+	case "nowhere", "n2-世界": // it is in another region
 		return nil, rpcerr.NotFound(rpcerr.KindNode, r.GetId(), "there is no such node")
 	}
 	n.Registered, n.Inventory.Facts.BootTime = nil, nil

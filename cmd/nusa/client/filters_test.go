@@ -102,7 +102,7 @@ func TestFiltersOfLists(t *testing.T) {
 	f := serveLists(t, l)
 	var out strings.Builder
 	for _, line := range []string{
-		"alloc list --state running,failed", "alloc list -l team=sea", "bus list --state failing,disabled", "deadletter list --state open -l team=sea", "deadletter list --state open,redriven",
+		"alloc list --state running,failed", "alloc list -l team=sea", "bus list --state failing,disabled", "deadletter list --state open -l team=sea", "deadletter list --state open,redriven", "deadletter list --job web",
 		"intake list --state ok", "job list --state partial -l team=sea", "job override list --state scaled -l team=sea",
 		"job schedule list --state paused,failing -l team=sea", "job schedule list", "node list --state ready --state cordoned -l rack=1", "region list --state lost -l eu=1",
 		"reservation list --state completed -l team=sea", "semaphore list --state full", "semaphore list", "server list --state active", "service list --tag canary", "spare list --state ready",

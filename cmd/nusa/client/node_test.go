@@ -5,6 +5,15 @@ import (
 	"testing"
 )
 
+// TestNodeOfAnotherRegion: the suggestion for a node that is in another region names that region.
+func TestNodeOfAnotherRegion(t *testing.T) {
+	f := newFake(t)
+	_, errOut, code := f.run(t.Context(), "", "node", "status", "n2-世界", "--addr="+f.addr)
+	if want := "did you mean n2-世界 of region "; code != 1 || !strings.Contains(errOut, want) {
+		t.Errorf("code %d, %q, want %q", code, errOut, want)
+	}
+}
+
 // TestNodeListByLabel: node list shows the nodes that have all labels, and says when none has.
 func TestNodeListByLabel(t *testing.T) {
 	f := newFake(t)

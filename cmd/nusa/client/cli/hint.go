@@ -83,6 +83,9 @@ func nearNode(ctx context.Context, c *Session, wanted string) string {
 	}
 	best, least := "", suggest.Limit(wanted)+1
 	for _, n := range resp.GetNodes() {
+		if n.GetName() == wanted { // the request named another region
+			return wanted + " of region " + n.GetRegion()
+		}
 		if d := suggest.Distance(wanted, n.GetName()); d < least {
 			best, least = n.GetName(), d
 		}

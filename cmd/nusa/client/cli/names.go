@@ -67,7 +67,7 @@ var nameFields = []protoreflect.Name{"id", "name", "uuid", "domain"}
 
 // named reports whether nameOf finds a name in messages of a type.
 func named(d protoreflect.MessageDescriptor) bool {
-	if d.FullName() == jobType {
+	if d.FullName() == jobType || d.FullName() == scheduleType {
 		return true
 	}
 	if inner := d.Fields().ByName("definition"); inner != nil && inner.Message() != nil {
@@ -81,7 +81,10 @@ func named(d protoreflect.MessageDescriptor) bool {
 	return false
 }
 
-var jobType = (&nusav1.Job{}).ProtoReflect().Descriptor().FullName()
+var (
+	jobType      = (&nusav1.Job{}).ProtoReflect().Descriptor().FullName()
+	scheduleType = (&nusav1.ScheduleStatus{}).ProtoReflect().Descriptor().FullName()
+)
 
 // nameOf returns the name of an object in the form that commands accept.
 func nameOf(m protoreflect.Message) string {
@@ -92,6 +95,8 @@ func nameOf(m protoreflect.Message) string {
 		return JobName(x.GetNamespace(), x.GetName(), "")
 	case *nusav1.Semaphore:
 		return JobName(x.GetNamespace(), x.GetName(), "")
+	case *nusav1.ScheduleStatus:
+		return x.GetJob()
 	}
 	if inner := m.Descriptor().Fields().ByName("definition"); inner != nil && inner.Message() != nil {
 		return nameOf(m.Get(inner).Message())

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
@@ -37,11 +36,14 @@ type filter struct {
 	categories []string
 }
 
-func (f *filter) bind(flags *pflag.FlagSet) {
+func (f *filter) bind(c *cobra.Command) {
+	flags := c.Flags()
 	flags.StringVar(&f.req.Job, "job", "", "only of this job, or of its runs")
 	flags.StringSliceVar(&f.categories, "category", nil, "only these categories: app, oom, image, config, start, timeout, node_lost")
 	flags.StringVar(&f.req.Region, "region", "", "only from this region")
 	flags.StringToStringVarP(&f.req.Labels, "label", "l", nil, "only of jobs with this label, KEY=VALUE")
+	words := []string{"app", "oom", "image", "config", "start", "timeout", "node_lost"}
+	_ = c.RegisterFlagCompletionFunc("category", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // fails only without the flag
 }
 
 // given reports whether any flag is set. NUSA_NAMESPACE alone selects nothing.
@@ -105,10 +107,13 @@ func listCommand(s *cli.Settings) *cobra.Command {
 				return err
 			}
 			none := cmp.Or(cli.NoneSuch(c.Program, "dead letters", "deadletter list", states, f.req.GetLabels()), "no dead letters")
+			if f.given(c) && len(f.req.GetLabels()) == 0 {
+				none = fmt.Sprintf("no such dead letters; %s deadletter list shows all", c.Program)
+			}
 			return c.Print(out, func(w *term.Screen) { writeList(w, out, none) })
 		}),
 	}
-	f.bind(c.Flags())
+	f.bind(c)
 	states = cli.EnumStateFlag(c, "dead letters", nusav1.DeadLetterState_DEAD_LETTER_STATE_UNSPECIFIED)
 	c.Flags().IntVar(&limit, "limit", 100, "at most this many; 0 = all")
 	return c
@@ -272,6 +277,6 @@ func dropCommand(s *cli.Settings) *cobra.Command {
 			return cmp.Or(err, failed)
 		}),
 	}
-	f.bind(c.Flags())
+	f.bind(c)
 	return c
 }

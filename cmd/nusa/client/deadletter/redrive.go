@@ -55,7 +55,7 @@ such as --job select open dead letters.`,
 			return redrive(c, ids, change)
 		}),
 	}
-	f.bind(c.Flags())
+	f.bind(c)
 	c.Flags().BoolVarP(&edit, "edit", "e", false, "edit the job before")
 	c.Flags().StringVarP(&file, "file", "f", "", "submit the job of this file instead; - reads standard input")
 	return c

@@ -92,7 +92,7 @@ func inPlaceText(all []*nusav1.InPlaceChange) string {
 
 func diffCommand(s *cli.Settings) *cobra.Command {
 	return &cobra.Command{
-		Use: "diff JOB [FROM [TO]]", Short: "Show what differs between two versions of a job", Args: cobra.RangeArgs(1, 3),
+		Use: "diff JOB [FROM [TO]]", Short: "Show what differs between two versions of a job", Args: cli.Positional("JOB", "[FROM]", "[TO]"),
 		Long: `Shows the fields in which two stored versions of a job differ. FROM and TO are versions
 or tags. Without TO it is the present version, and without FROM the version before TO.`,
 		Example: "  nusa job diff web\n  nusa job diff web 3 5\n  nusa job diff web v1.0",
@@ -124,7 +124,7 @@ func tagCommand(s *cli.Settings) *cobra.Command {
 	var version int64
 	var remove bool
 	c := &cobra.Command{
-		Use: "tag JOB [TAG]", Short: "Give a version of a job a tag", Args: cobra.RangeArgs(1, 2),
+		Use: "tag JOB [TAG]", Short: "Give a version of a job a tag", Args: cli.Positional("JOB", "[TAG]"),
 		Long: `Gives a version a tag, with which job diff and job revert find it. A version with a tag is
 stored longer. A tag is 1..63 of [a-z0-9._-] and no number.`,
 		Example: "  nusa job tag web v1.0\n  nusa job tag web stable --version 3\n  nusa job tag web --version 3 --remove",

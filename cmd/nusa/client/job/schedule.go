@@ -46,7 +46,7 @@ func scheduleShowCommand(s *cli.Settings) *cobra.Command {
 
 func scheduleNextCommand(s *cli.Settings) *cobra.Command {
 	return &cobra.Command{
-		Use: "next JOB [COUNT]", Short: "Show the next times of a schedule", Args: cobra.RangeArgs(1, 2),
+		Use: "next JOB [COUNT]", Short: "Show the next times of a schedule", Args: cli.Positional("JOB", "[COUNT]"),
 		Long:    "Shows the next times of a schedule: 10, or COUNT, at most 100. With jitter a run begins later.",
 		Example: `  nusa job schedule next nightly 20`,
 		RunE: withRef(s, func(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, args []string) error {

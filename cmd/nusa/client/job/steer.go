@@ -19,13 +19,21 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
+// revertArgs checks the arguments of job revert. A version as a second argument is a common mistake.
+func revertArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 2 {
+		return fmt.Errorf("%q is one argument too many; the version is a flag: %s %s --to %s", args[1], cmd.CommandPath(), args[0], args[1])
+	}
+	return cli.Positional("JOB")(cmd, args)
+}
+
 func revertCommand(s *cli.Settings) *cobra.Command {
 	var to string
 	var detach bool
 	var check int64
 	timeout := time.Duration(0)
 	c := &cobra.Command{
-		Use: "revert JOB", Short: "Submit an earlier version of a job again, and wait until it runs", Args: cli.Positional("JOB"),
+		Use: "revert JOB", Short: "Submit an earlier version of a job again, and wait until it runs", Args: revertArgs,
 		Long: `Submits the spec of an earlier version again, as a new version, and waits like job run.
 Without --to it is the latest earlier version that ran completely. If none is known to
 have done so, it is the version before the present one, and a warning says so.

@@ -239,7 +239,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	var labels map[string]string
 	var states *cli.States
 	c := &cobra.Command{
-		Use: "list [JOB]", Short: "List the runs of a workflow, or of all", Args: cobra.MaximumNArgs(1),
+		Use: "list [JOB]", Short: "List the runs of a workflow, or of all", Args: cli.Positional("[JOB]"),
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			req := &nusav1.ListWorkflowRunsRequest{Namespace: c.Namespace, States: cli.Enums(states, runState), Labels: labels}
 			if len(args) > 0 {
