@@ -109,8 +109,8 @@ func (r *Reporter) fits(view *state.View, subs []Subscription) (out []*nusav1.Fi
 	return out
 }
 
-// healthyDrivers returns the names of drivers that are healthy on any node, at most as many as a report
-// lists, and whether there are more.
+// healthyDrivers returns the names of drivers that are healthy on any node. If there are more than a report may
+// list, it returns no name and cut: an earlier version of the global tier takes any list for a complete one.
 func healthyDrivers(view *state.View) (out []string, cut bool) {
 	names := map[string]bool{}
 	for n := range view.Nodes() {
@@ -120,8 +120,10 @@ func healthyDrivers(view *state.View) (out []string, cut bool) {
 			}
 		}
 	}
-	out = slices.Sorted(maps.Keys(names))
-	return out[:min(len(out), maxDrivers)], len(out) > maxDrivers
+	if len(names) > maxDrivers {
+		return nil, true
+	}
+	return slices.Sorted(maps.Keys(names)), false
 }
 
 // accelerators counts the accelerators by model. It returns nil if there are more models than a
