@@ -110,14 +110,14 @@ type page struct {
 	after, last string
 	// more: another job follows after the page.
 	more bool
-	// made counts the jobs whose states were made.
+	// made counts the jobs whose states were made, or read from the history.
 	made int
 }
 
 // add checks some more jobs. It returns true when the page is full or no job is left. Between two
 // calls the lock is free for others.
 func (p *page) add(st *state.State) (done bool) {
-	const looked, listed = 4096, 128 // bounds the jobs that one call checks, and those whose states it makes
+	const looked, listed = 4096, 128 // bounds the jobs that one call checks, and those whose states it makes or reads
 	st.Lock()
 	defer st.Unlock()
 	see, n, until := st.Sight(), 0, p.made+listed
@@ -162,6 +162,7 @@ func (p *page) listed(st *state.State, k state.JobKey, see state.Sight) *nusav1.
 		out.Spec = j.Record.Spec()
 		return out
 	}
+	p.made++
 	out := state.Line(st, k.String())
 	if !filter.Labels(out.GetSpec().GetLabels(), p.req.GetLabels()) || !filter.Has(p.req.GetStates(), filter.Job(out.GetStatus())...) {
 		return nil

@@ -15,8 +15,8 @@ const (
 	// maxText bounds the bytes of a message or a value, and maxAttributes the attributes of a record.
 	maxText, maxAttributes = 4 << 10, 64
 	// recent is how many of the latest records a new follower gets first. They have at least recentLevel, so a process
-	// does not format its debug records for nobody.
-	recent, recentLevel = 50, slog.LevelInfo
+	// does not format its debug records for nobody. recentBytes bounds their texts.
+	recent, recentLevel, recentBytes = 50, slog.LevelInfo, 256 << 10
 )
 
 // ErrFull is returned when a process has 16 followers.
@@ -33,12 +33,22 @@ type Record struct {
 // Attribute is a key with its value. The keys of groups are joined with dots.
 type Attribute struct{ Key, Value string }
 
+// size returns the bytes of the texts of a record.
+func (r *Record) size() int {
+	n := len(r.Message)
+	for _, a := range r.Attributes {
+		n += len(a.Key) + len(a.Value)
+	}
+	return n
+}
+
 // Tap gives the records of a logger to followers. A follower that is too slow loses records; the process
 // never waits for a follower.
 type Tap struct {
 	mu        sync.Mutex
 	followers map[*Follower]struct{}
-	latest    []Record     // at most recent, the oldest first
+	latest    []Record     // at most recent, and of recentBytes, the oldest first
+	bytes     int          // the size of latest
 	least     atomic.Int64 // the lowest level that is wanted
 }
 
@@ -107,10 +117,11 @@ func (t *Tap) give(r Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if r.Level >= recentLevel {
-		if len(t.latest) == recent {
+		t.latest, t.bytes = append(t.latest, r), t.bytes+r.size()
+		for len(t.latest) > recent || t.bytes > recentBytes {
+			t.bytes -= t.latest[0].size()
 			t.latest = slices.Delete(t.latest, 0, 1)
 		}
-		t.latest = append(t.latest, r)
 	}
 	for f := range t.followers {
 		if r.Level < f.level {

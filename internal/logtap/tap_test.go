@@ -119,6 +119,25 @@ func TestLatest(t *testing.T) {
 	}
 }
 
+// TestLatestBytes: the latest records are kept only up to a number of bytes.
+func TestLatestBytes(t *testing.T) {
+	tap := New()
+	for i := range recent {
+		tap.give(Record{Level: slog.LevelInfo, Message: fmt.Sprint(i), Attributes: []Attribute{{Key: "k", Value: strings.Repeat("v", recentBytes/10)}}})
+	}
+	f, err := tap.Follow(slog.LevelInfo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Stop()
+	if n := len(f.Records()); n != 9 {
+		t.Errorf("%d records are kept, want the 9 that fit", n)
+	}
+	if first := <-f.Records(); first.Message != fmt.Sprint(recent-9) {
+		t.Errorf("the first of them is %s", first.Message)
+	}
+}
+
 // TestBounds: a slow follower loses records and learns how many; followers, texts and attributes are
 // bounded.
 func TestBounds(t *testing.T) {
