@@ -475,7 +475,7 @@ const (
 // spec of the healthy version. If that fails as well, no version is left to revert to.
 func (r Rollout) Decide() (RolloutDecision, string) {
 	switch {
-	case r.AllRunning && r.Healthy != r.Version:
+	case (r.AllRunning || plant.Is(plant.UnprovenKept)) && r.Healthy != r.Version:
 		return RolloutSetHealthy, fmt.Sprintf("every instance runs version %d", r.Version)
 	case !r.Failed || r.Healthy == 0:
 		return RolloutWait, ""

@@ -106,6 +106,8 @@ const (
 	ContinueForgotten Bug = "failed region holds up the others"
 	// RevertForgotten: a failed version is not taken back, although its job asks for that.
 	RevertForgotten Bug = "failed version stays"
+	// UnprovenKept: a version is kept as healthy although some instances of it have not run.
+	UnprovenKept Bug = "unproven version kept as healthy"
 )
 
 // Bugs lists all bugs.
@@ -115,4 +117,4 @@ var Bugs = [...]Bug{GrantBeforeOrders, DeposedServes, RenewWithoutKey, NoDrift, 
 	OverlapForgotten, RunBeforeRecord, TimesForgotten, DependsForgotten, LimitForgotten,
 	PromotedAtOnce, StableForgotten, HoldForgotten, OverrideEnded, BoundOfSlot,
 	RegionsAtOnce, TurnForgotten, TriggerOverlaps, BackfillStands, UnitsForgotten, RetryAll, EndForgotten,
-	PauseForgotten, ContinueForgotten, RevertForgotten}
+	PauseForgotten, ContinueForgotten, RevertForgotten, UnprovenKept}

@@ -96,8 +96,9 @@ func (t rollouts) stageOf(j *jobRecord, rec *rollout.Record) *rollout.Stage {
 		sum, _ := partOf(children(t), name, j.name)
 		p := progress.Part{Name: name, Reached: reached, Reported: sum.Version >= rec.Version, Complete: t.regions[name].report != nil,
 			Ended: rec.Regions[name].At, FailedBecause: rec.Regions[name].Failed}
-		for _, n := range sum.Groups {
-			p.Complete, p.Failed = p.Complete && n.Pending+n.Busy+n.Failed == 0, p.Failed+n.Failed
+		for g, n := range sum.Groups {
+			p.Complete = p.Complete && n.Pending+n.Busy+n.Failed+t.regions[name].report.lost[groupName{j.name, g}] == 0
+			p.Failed += n.Failed
 		}
 		parts = append(parts, p)
 	}
@@ -178,7 +179,7 @@ func (t rollouts) takeBack() {
 func (t rollouts) factsOf(j *jobRecord) place.Rollout {
 	out := place.Rollout{Version: j.version, AllRunning: true}
 	for _, g := range j.groups {
-		owned := 0
+		owned, at := 0, map[string]int{}
 		for _, s := range t.slotsOf(j.name) {
 			if s.Group != g.group || s.Desired != region.DesiredRun {
 				continue
@@ -188,8 +189,9 @@ func (t rollouts) factsOf(j *jobRecord) place.Rollout {
 			n := part.Groups[g.group]
 			has = has && part.Version >= j.version && part.Run == j.run && r.life.Connected()
 			owned += s.Count()
-			out.AllRunning = out.AllRunning && has && !s.Vacant && s.State == region.Accepted && s.JobVersion >= g.life.since &&
-				n.Pending+n.Busy+n.Failed == 0 && r.report.held[groupName{j.name, g.group}] == 0
+			at[s.Region] += s.Count() // what the region does not count yet is pending
+			out.AllRunning = out.AllRunning && has && at[s.Region] <= n.Live && !s.Vacant && s.State == region.Accepted && s.JobVersion >= g.life.since &&
+				n.Pending+n.Busy+n.Failed+r.report.lost[groupName{j.name, g.group}] == 0 && r.report.held[groupName{j.name, g.group}] == 0
 			if has && n.Failed > 0 {
 				out.Failed, out.AutoRevert, out.Why = true, j.revert, "instances failed in "+s.Region
 			}
@@ -421,8 +423,8 @@ func (v *turnWatch) idle(t *globalTerm, j *jobRecord, at *turns, least time.Dura
 			return ""
 		}
 		part, _ := partOf(children{t}, name, j.name)
-		for _, n := range part.Groups {
-			if run && !e.failed && n.Pending+n.Busy+n.Failed > 0 {
+		for g, n := range part.Groups {
+			if run && !e.failed && n.Pending+n.Busy+n.Failed+t.regions[name].report.lost[groupName{j.name, g}] > 0 {
 				return ""
 			}
 		}
@@ -433,6 +435,22 @@ func (v *turnWatch) idle(t *globalTerm, j *jobRecord, at *turns, least time.Dura
 		}
 	}
 	return ""
+}
+
+// keptHealthy checks that a version is kept as healthy, so that a later one may be taken back to it, only once every
+// instance of it has run.
+func (v *turnWatch) keptHealthy(next any) {
+	is, _ := next.(*jobRecord)
+	if is == nil || v.w.watch.restoredAt != 0 {
+		return
+	}
+	for _, g := range is.groups {
+		for i := range g.count {
+			if v.w.watch.life.up[upKey{instance{job: is.name, group: g.group, index: int32(i)}, g.life.since}] == 0 {
+				v.w.watch.fail(orderKept, "version %d of %s counts as healthy, and instance %d of %s never ran", is.version, is.name, i, g.group)
+			}
+		}
+	}
 }
 
 // stands checks at the end that no version waits for what does not come: for its next region, or for being taken back.

@@ -77,6 +77,8 @@ type (
 		running map[groupName]int
 		// held counts the instances that overrides keep stopped.
 		held map[groupName]int
+		// lost counts the instances whose only attempts are on lost nodes.
+		lost map[groupName]int
 		// parts and versions are only in worlds with life.
 		parts    map[string]place.Summary
 		versions map[versionOfGroup]versionCount
@@ -407,8 +409,11 @@ func (u *uplink) report(s *upSession) {
 
 // sum returns the sums over the state of the log.
 func sum(in sched.Input, asked []place.Ask, life bool) *regionSums {
-	out := &regionSums{fits: map[uint64]int{}, running: map[groupName]int{}}
+	out := &regionSums{fits: map[uint64]int{}, running: map[groupName]int{}, lost: map[groupName]int{}}
 	for g := range in.View.Groups() {
+		if life && g.Counts.Lost > 0 && !g.Key.Local {
+			out.lost[groupName{g.Key.Job, g.Key.Group}] = int(g.Counts.Lost)
+		}
 		if life && g.Counts.Held > 0 && !g.Key.Local {
 			if out.held == nil {
 				out.held = map[groupName]int{}
@@ -439,7 +444,7 @@ func sum(in sched.Input, asked []place.Ask, life bool) *regionSums {
 // equal reports whether a report has the same content as an earlier one.
 func (r regionReport) equal(old *regionReport) bool {
 	return old != nil && r.slotsRevision == old.slotsRevision && slices.Equal(r.disconnected, old.disconnected) && slices.Equal(r.jobs, old.jobs) &&
-		(r.regionSums == old.regionSums || r.ready == old.ready && r.free == old.free && maps.Equal(r.fits, old.fits) && maps.Equal(r.running, old.running) && maps.Equal(r.held, old.held)) &&
+		(r.regionSums == old.regionSums || r.ready == old.ready && r.free == old.free && maps.Equal(r.fits, old.fits) && maps.Equal(r.running, old.running) && maps.Equal(r.held, old.held) && maps.Equal(r.lost, old.lost)) &&
 		maps.EqualFunc(r.regionSums.parts, old.regionSums.parts, sameSummary) && maps.Equal(r.regionSums.versions, old.regionSums.versions)
 }
 

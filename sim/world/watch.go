@@ -308,6 +308,8 @@ func (v *watch) stored(key string, old, next any) {
 	case strings.HasPrefix(key, rolloutPrefix):
 		v.promoted(strings.TrimPrefix(key, rolloutPrefix), old, next)
 		v.turns.recorded(strings.TrimPrefix(key, rolloutPrefix), old, next)
+	case strings.HasPrefix(key, healthyPrefix):
+		v.turns.keptHealthy(next)
 	case strings.HasPrefix(key, slotPrefix):
 		v.early(old, next)
 		v.turns.stored(old, next)

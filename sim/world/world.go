@@ -181,6 +181,7 @@ var breaks = map[plant.Bug][]int{
 	plant.PauseForgotten:    {orderKept},
 	plant.ContinueForgotten: {orderKept},
 	plant.RevertForgotten:   {orderKept},
+	plant.UnprovenKept:      {orderKept},
 }
 
 // NeedsLife reports whether only worlds with life show a bug.
