@@ -333,7 +333,9 @@ const maxShare = 1 << 30
 // shares returns the actions that divide Group.Parallel among the regions that own slots. The stored
 // shares of a group never exceed Parallel together, whatever is written first: a share grows only by what
 // is left, and shrinks only to the number of instances of the region that have not ended, because more
-// cannot run there. planned are the other actions of the plan; their slots are left alone.
+// cannot run there. Only a smaller Parallel shrinks it further. What leaves a region may run there until the
+// region has confirmed, whatever shares its slots have. planned are the other actions of the plan; their slots
+// are left alone.
 func shares(j *Job, planned []Action) (out []Action) {
 	for i := range j.Groups {
 		if g := &j.Groups[i]; g.Parallel > 0 && j.Type == Batch && !j.Stopped {
@@ -349,15 +351,29 @@ type regionShare struct {
 	slots  []*region.Slot // that must run
 	has    int            // the sum of their shares
 	open   int            // their instances that have not ended
+	leaves int            // the instances of slots that are being stopped or revoked, and that may run
+	back   int            // what slots that are being revoked may run again, if the region keeps them
+}
+
+// uses returns the most instances of the group that the region may run now, or may run if it keeps what leaves.
+// It may start what its slots that must run allow, while what leaves still runs.
+func (r *regionShare) uses() int { return max(r.has+r.leaves, r.back) }
+
+// leave counts a slot that is being stopped or revoked.
+func (r *regionShare) leave(s *region.Slot) {
+	r.back = max(r.back, s.Parallel)
+	if s.State != region.Done {
+		r.leaves += s.Count()
+	}
 }
 
 func sharesOf(j *Job, g *Group, planned []Action) (out []Action) {
-	all, fixed := regionShares(j, g)
+	all := regionShares(j, g)
 	old := make([]int, len(all))
 	for i := range all {
 		old[i] = all[i].has
 	}
-	divideParallel(all, max(0, g.Parallel-fixed))
+	divideParallel(all, g.Parallel)
 	for i := range all {
 		change := all[i].has - old[i]
 		for _, s := range slices.Backward(all[i].slots) {
@@ -376,16 +392,11 @@ func sharesOf(j *Job, g *Group, planned []Action) (out []Action) {
 	return out
 }
 
-// regionShares returns what each region has of a group's Parallel, by region. fixed is what slots have
-// that are being stopped or revoked.
-func regionShares(j *Job, g *Group) (all []regionShare, fixed int) {
+// regionShares returns what each region has of a group's Parallel, by region.
+func regionShares(j *Job, g *Group) (all []regionShare) {
 	for i := range j.Slots {
 		s := &j.Slots[i]
 		if s.Group != g.Name || s.Vacant {
-			continue
-		}
-		if s.Desired != region.DesiredRun {
-			fixed += s.Parallel
 			continue
 		}
 		at, found := slices.BinarySearchFunc(all, s.Region, func(r regionShare, name string) int { return cmp.Compare(r.region, name) })
@@ -393,6 +404,12 @@ func regionShares(j *Job, g *Group) (all []regionShare, fixed int) {
 			all = slices.Insert(all, at, regionShare{region: s.Region})
 		}
 		r := &all[at]
+		if s.Desired != region.DesiredRun {
+			if j.movableAt(s) < 0 { // what a lost region does not confirm holds up nobody
+				r.leave(s)
+			}
+			continue
+		}
 		r.slots, r.has = append(r.slots, s), r.has+s.Parallel
 		if s.State != region.Done || !s.OfRun(j.Run) {
 			r.open += s.Count()
@@ -414,7 +431,7 @@ func regionShares(j *Job, g *Group) (all []regionShare, fixed int) {
 			all[i].open = min(all[i].open, c.Open)
 		}
 	}
-	return all, fixed
+	return all
 }
 
 // divideParallel changes the shares of the regions. total is what they may have together.
@@ -431,10 +448,13 @@ func divideParallel(all []regionShare, total int) {
 			has += all[i].has
 		}
 	}
-	amount := func(r *regionShare) int { return max(0, r.open-r.has) }
-	left := total - has
-	if left < 0 { // Parallel has become smaller
-		amount, left = func(r *regionShare) int { return r.has }, total
+	amount, left := func(r *regionShare) int { return max(0, r.open-r.has) }, total
+	if has > total { // Parallel has become smaller
+		amount = func(r *regionShare) int { return r.has }
+	} else {
+		for i := range all {
+			left -= all[i].uses()
+		}
 	}
 	var parts []apportion.Part
 	var of []int
@@ -443,7 +463,7 @@ func divideParallel(all []regionShare, total int) {
 			parts, of = append(parts, apportion.Part{Share: int64(n), High: n}), append(of, i)
 		}
 	}
-	if len(parts) == 0 {
+	if len(parts) == 0 || left <= 0 {
 		return
 	}
 	apportion.Divide(parts, left)

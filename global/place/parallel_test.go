@@ -1,9 +1,50 @@
 package place
 
 import (
+	"fmt"
 	"math/rand"
+	"strings"
 	"testing"
+
+	"github.com/nusa-scheduler/nusa/global/region"
 )
+
+// TestSharesWaitForWhatLeaves: a share grows only after the region that had it has confirmed that its instances
+// have stopped, whichever slot of that region the share was stored with.
+func TestSharesWaitForWhatLeaves(t *testing.T) {
+	slot := func(at string, from, to, parallel int, desired region.Desired) region.Slot {
+		return region.Slot{Job: "sum", Group: "part", From: from, To: to, Region: at, Parallel: parallel, Desired: desired, State: region.Accepted}
+	}
+	const run, leaves = region.DesiredRun, region.DesiredRevoke
+	done := slot("osa", 0, 2, 0, leaves)
+	done.State = region.Done
+	for name, test := range map[string]struct {
+		parallel int
+		slots    []region.Slot
+		want     string
+	}{
+		"the slot with the share is confirmed, another one is not": {2, []region.Slot{slot("osa", 0, 2, 0, leaves), slot("sea", 2, 6, 0, run)}, ""},
+		"one instance still stops":                                 {2, []region.Slot{slot("osa", 0, 1, 0, leaves), slot("sea", 2, 6, 0, run)}, "sea 1"},
+		"all instances have stopped":                               {2, []region.Slot{slot("sea", 2, 6, 0, run)}, "sea 2"},
+		"what leaves has ended":                                    {2, []region.Slot{done, slot("sea", 2, 6, 0, run)}, "sea 2"},
+		"a part of a slot leaves":                                  {3, []region.Slot{slot("osa", 0, 4, 3, run), slot("osa", 4, 5, 3, leaves)}, ""},
+		"a share shrinks while a part leaves":                      {3, []region.Slot{slot("osa", 0, 2, 3, run), slot("osa", 2, 3, 3, leaves), slot("sea", 3, 5, 0, run)}, "osa 2"},
+		"that part has left":                                       {3, []region.Slot{slot("osa", 0, 2, 2, run), slot("sea", 2, 5, 0, run)}, "sea 1"},
+		"the region may keep what leaves":                          {3, []region.Slot{slot("osa", 0, 1, 3, leaves), slot("sea", 1, 5, 0, run)}, ""},
+		"what leaves is in a lost region":                          {2, []region.Slot{slot("lost", 0, 2, 2, leaves), slot("sea", 2, 6, 0, run)}, "sea 2"},
+		"parallel became smaller":                                  {1, []region.Slot{slot("osa", 0, 4, 2, run), slot("osa", 4, 5, 2, leaves)}, "osa 1"},
+	} {
+		j := &Job{Name: "sum", Type: Batch, Groups: []Group{{Name: "part", Count: 6, Parallel: test.parallel}}, Slots: test.slots,
+			Movable: []Movable{{Group: "part", Region: "lost", From: 0, To: 2}}}
+		var got []string
+		for _, a := range shares(j, nil) {
+			got = append(got, fmt.Sprint(a.Region, " ", a.Parallel))
+		}
+		if out := strings.Join(got, ", "); out != test.want {
+			t.Errorf("%s: the shares become %q, want %q", name, out, test.want)
+		}
+	}
+}
 
 // TestSharesNeverExceedParallel: whatever regions begin, as far as their shares allow, end and get, and
 // whichever share is written first, at most the total runs at once. In the end everything has run.
@@ -13,6 +54,7 @@ func TestSharesNeverExceedParallel(t *testing.T) {
 		total := 1 + r.Intn(12)
 		all := make([]regionShare, 1+r.Intn(5))
 		left, running := make([]int, len(all)), make([]int, len(all))
+		stop := make([]int, len(all)) // instances that leave the region and still run
 		waiting := 0
 		for i := range all {
 			left[i] = r.Intn(40)
@@ -35,8 +77,8 @@ func TestSharesNeverExceedParallel(t *testing.T) {
 				all[i].has = want[i].has
 				now := 0
 				for k := range all {
-					running[k] = max(running[k], min(all[k].has, left[k]))
-					now += running[k]
+					running[k] = max(running[k], min(all[k].has-stop[k], left[k]))
+					now += running[k] + stop[k]
 				}
 				if now > total {
 					t.Fatalf("seed %d: %d of %d run at once: %+v", seed, now, total, all)
@@ -48,6 +90,15 @@ func TestSharesNeverExceedParallel(t *testing.T) {
 					n = r.Intn(running[i] + 1)
 				}
 				running[i], left[i], waiting = running[i]-n, left[i]-n, waiting-n
+			}
+			if from, to := r.Intn(len(all)), r.Intn(len(all)); step < 200 && all[from].leaves == 0 && left[from] > 0 && r.Intn(4) == 0 { // a part leaves
+				n := 1 + r.Intn(left[from])
+				stop[from] = min(n, running[from])
+				all[from].leaves, running[from], left[from] = n, running[from]-stop[from], left[from]-n
+			} else if all[from].leaves > 0 && r.Intn(2) == 0 { // the region confirms
+				n := all[from].leaves
+				all[from].leaves, stop[from] = 0, 0
+				left[to] += n
 			}
 			if at := r.Intn(len(all)); step < 20 && r.Intn(4) == 0 { // a further slot
 				n := r.Intn(10)

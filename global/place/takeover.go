@@ -88,15 +88,20 @@ func (tk *taker) takeOver(j *Job) {
 	}
 }
 
+// movableAt returns the index in Movable of the entry about a slot, or -1.
+func (j *Job) movableAt(s *region.Slot) int {
+	return slices.IndexFunc(j.Movable, func(m Movable) bool {
+		return m.Group == s.Group && m.Region == s.Region && m.From == s.From && m.To == s.To && m.Generation == s.Generation
+	})
+}
+
 // due returns the slots of a set that may move, in the order of Job.Slots.
 func (tk *taker) due(j *Job, set []*Group) (out []due) {
 	for _, g := range set {
 		slots := j.slotsOf(g.Name)
 		for i := range slots {
 			s := &slots[i]
-			at := slices.IndexFunc(j.Movable, func(m Movable) bool {
-				return m.Group == s.Group && m.Region == s.Region && m.From == s.From && m.To == s.To && m.Generation == s.Generation
-			})
+			at := j.movableAt(s)
 			if at < 0 || !movable(s) || s.Vacant || s.To > g.Count {
 				continue // a slot that is out of range is stopped first
 			}
