@@ -39,10 +39,11 @@ type rolling struct {
 }
 
 // groupRolling is the progress of a group: the greatest number of healthy instances, since when, and
-// since when an instance has been starting.
+// since when instances have been starting.
 type groupRolling struct {
-	best     int
-	at, busy time.Duration
+	best int
+	at   time.Duration
+	busy progress.Clock
 }
 
 // expired marks the rollouts that have missed a deadline. The lock is held.
@@ -103,7 +104,7 @@ func (p *rollouts) evaluate(k state.JobKey, j *state.Job) (next *nusav1.RolloutR
 	for _, g := range facts.Groups {
 		stored := next.GetGroups()[g.Name]
 		if soft := r.groups[g.Name]; stored == nil || g.Healthy > g.Best {
-			soft.best, soft.at, soft.busy = max(soft.best, g.Healthy), p.st.Clock(), p.st.Clock()
+			soft.best, soft.at = max(soft.best, g.Healthy), p.st.Clock()
 			store = store || time.Since(stored.GetSince().AsTime()) >= g.ProgressDeadline/storeEvery
 			if next.Groups == nil {
 				next.Groups = map[string]*nusav1.RolloutProgress{}
@@ -160,7 +161,7 @@ func (p *rollouts) addCanaries(to *progress.Rollout, r *rolling, j *state.Job, r
 		want := int(rec.GetCanaries()[name].GetCount())
 		f := progress.Group{Name: name, Desired: want, Healthy: int(healthy[name])}
 		if f.Healthy < want {
-			f.Starting, waits = int(groups[name].GetCounts().GetStarting()), false
+			f.Starting, waits = int(groups[name].GetCounts().GetStarting()+j.RetryingCanaries(rec, name, "", see)), false
 		}
 		p.time(&f, r, rec, restart)
 		f.HealthyDeadline, f.ProgressDeadline = j.Record.Deadlines(name)
@@ -186,19 +187,17 @@ func (p *rollouts) addCanaries(to *progress.Rollout, r *rolling, j *state.Job, r
 func (p *rollouts) time(f *progress.Group, r *rolling, rec *nusav1.RolloutRecord, restart bool) {
 	now, soft := p.st.Clock(), r.groups[f.Name]
 	if soft == nil {
-		soft = &groupRolling{at: now, busy: now}
+		soft = &groupRolling{at: now}
 		if stored := rec.GetGroups()[f.Name]; stored != nil {
 			soft.best, soft.at = int(stored.GetHealthy()), now-max(0, time.Since(stored.GetSince().AsTime()))
 		}
 		r.groups[f.Name] = soft
 	}
 	if restart {
-		soft.at, soft.busy = now, now
+		soft.at = now
 	}
-	if f.Starting == 0 {
-		soft.busy = now
-	}
-	f.Best, f.Idle, f.Busy = soft.best, now-soft.at, now-max(soft.at, soft.busy)
+	soft.busy.Note(f.Starting > 0, now)
+	f.Best, f.Idle, f.Busy = soft.best, now-soft.at, soft.busy.Busy(soft.at, now)
 }
 
 // groupsOf returns the groups of a rollout, sorted by name. restart: deadlines begin now. The lock is held.
@@ -211,7 +210,7 @@ func (p *rollouts) groupsOf(r *rolling, j *state.Job, rec *nusav1.RolloutRecord,
 		}
 		f := progress.Group{
 			Name: name, Desired: int(g.GetDesired() - c.GetHeld()), Healthy: int(max(0, c.GetRunning()-c.GetOutdated())),
-			Starting: int(c.GetStarting()), Outdated: int(c.GetOutdated()),
+			Starting: int(c.GetStarting() + j.Retrying(name, r.version, g.GetRegions())), Outdated: int(c.GetOutdated()),
 		}
 		p.time(&f, r, rec, restart)
 		f.HealthyDeadline, f.ProgressDeadline = j.Record.Deadlines(name)

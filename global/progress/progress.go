@@ -44,10 +44,10 @@ type Rollout struct {
 type Group struct {
 	Name string
 	// Desired instances are wanted. Healthy of them run the version. Starting of them have it and are
-	// not healthy yet. Outdated instances still have an earlier version.
+	// not healthy yet, or wait in a back-off for their next attempt. Outdated instances still have an earlier version.
 	Desired, Healthy, Starting, Outdated int
 	// Best is the greatest number of healthy instances so far. Idle is the time since Best grew, and
-	// Busy the part of it in which an instance of the version was starting.
+	// Busy the part of it for which instances of the version have been starting: see Clock.
 	Best       int
 	Idle, Busy time.Duration
 	// HealthyDeadline and ProgressDeadline bound Busy and Idle.
@@ -62,7 +62,7 @@ func (g *Group) left() (left time.Duration, why string) {
 	progress := fmt.Sprintf("%s: no further instance became healthy within progress_deadline, %s: %d of %d run it",
 		g.Name, g.ProgressDeadline, g.Healthy, g.Desired)
 	left = g.ProgressDeadline - g.Idle
-	if g.Starting > 0 && g.HealthyDeadline-g.Busy <= left {
+	if (g.Starting > 0 || g.Busy > 0) && g.HealthyDeadline-g.Busy <= left {
 		return g.HealthyDeadline - g.Busy, fmt.Sprintf("%s: an instance was not healthy within healthy_deadline, %s: %d of %d run it",
 			g.Name, g.HealthyDeadline, g.Healthy, g.Desired)
 	}

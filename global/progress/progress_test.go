@@ -41,6 +41,8 @@ func TestProgress(t *testing.T) {
 		{"one is starting", Rollout{Version: 2, Begun: true, Groups: one(func(g *Group) { g.Starting, g.Idle, g.Busy = 1, time.Minute, time.Minute })}, Keep, "", 4 * time.Minute},
 		{"one is starting for too long", Rollout{Version: 2, Begun: true, Groups: one(func(g *Group) { g.Starting, g.Idle, g.Busy = 1, 6*time.Minute, 5*time.Minute })},
 			Fail, "web: an instance was not healthy within healthy_deadline, 5m0s: 1 of 3 run it", 0},
+		{"one is between two attempts for too long", Rollout{Version: 2, Begun: true, Groups: one(func(g *Group) { g.Idle, g.Busy = 6*time.Minute, 5*time.Minute })},
+			Fail, "web: an instance was not healthy within healthy_deadline, 5m0s: 1 of 3 run it", 0},
 		{"none finds room", Rollout{Version: 2, Begun: true, Groups: one(idle(10 * time.Minute))},
 			Fail, "web: no further instance became healthy within progress_deadline, 10m0s: 1 of 3 run it", 0},
 		{"a region is disconnected", Rollout{Version: 2, Begun: true, Held: "alpha is disconnected", Groups: one(idle(time.Hour))}, Keep, "", 0},

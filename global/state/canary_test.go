@@ -170,3 +170,68 @@ func TestOnlyAnOverrideOverACanaryHoldsItsRollout(t *testing.T) {
 		}
 	}
 }
+
+// TestRetryingCanaries: how many canaries wait in their back-off, by what their region reports. A back-off that may be
+// that of an instance of the earlier version does not count.
+func TestRetryingCanaries(t *testing.T) {
+	w := newCanaryWorld(t)
+	for _, text := range []string{"one", "two"} {
+		if _, err := w.submit(text, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j := w.st.Jobs[w.k]
+	run := j.Record.Run(j.Revision)
+	slot := region.Slot{Namespace: w.k.Namespace, Job: w.k.Name, Group: "web", To: 1, Region: "seoul", JobVersion: 1, Run: run, State: region.Accepted, Desired: region.DesiredRun, Generation: 7}
+	canary := slot
+	canary.From, canary.To, canary.JobVersion = 1, 2, 2
+	w.do(func(tx *Tx) error { return tx.ChangeSlots([]region.Change{{Slot: slot}, {Slot: canary}}) })
+	type newer = nusav1.NewerInstances
+	for _, c := range []struct {
+		name             string
+		version          int64
+		running, pending int32
+		newer            *newer
+		backoff          int32
+		want             int32
+	}{
+		{"the region does not know the version", 1, 1, 0, nil, 0, 0},
+		{"the canary waits for a node", 1, 1, 1, &newer{Version: 2}, 0, 0},
+		{"the canary is in its back-off", 1, 1, 1, &newer{Version: 2}, 1, 1},
+		{"the canary waits for a node, or the other instance does", 1, 0, 2, &newer{Version: 2}, 1, 0},
+		{"both are in a back-off", 1, 0, 2, &newer{Version: 2}, 2, 1},
+		{"the canary starts, the other one is in its back-off", 1, 0, 1, &newer{Version: 2, Starting: 1}, 1, 0},
+		{"a region of an earlier version of Nusa", 1, 1, 1, nil, 1, 0},
+		{"the region has nothing else", 2, 0, 1, nil, 1, 1},
+	} {
+		sum := &nusav1.JobSummary{Namespace: w.k.Namespace, Job: w.k.Name, Version: c.version, Run: run,
+			Groups:  map[string]*nusav1.InstanceCounts{"web": {Running: c.running, Pending: c.pending}},
+			Reasons: map[string]*nusav1.GroupReasons{"web": {}}}
+		if c.newer != nil {
+			sum.Newer = map[string]*newer{"web": c.newer}
+		}
+		if c.backoff > 0 {
+			sum.Reasons["web"].Reasons = []*nusav1.CountedReason{{Reason: nusav1.Reason_REASON_BACKOFF, Count: c.backoff, What: "instance", Message: "last failure: task main exited with code 3"}}
+		}
+		w.st.ApplySummary(w.st.Regions["seoul"], sum)
+		if got := j.RetryingCanaries(j.PresentRollout(), "web", "", Sight{}); got != c.want {
+			t.Errorf("%s: %d, want %d", c.name, got, c.want)
+		}
+		shown := j.Status(Sight{}).GetGroups()["web"].GetPending()
+		shows := len(shown) == 1 && shown[0].GetCount() == c.want && shown[0].GetMessage() == "seoul: last failure: task main exited with code 3"
+		if c.version == 1 && (c.want > 0) != shows {
+			t.Errorf("%s: the status says %v", c.name, shown)
+		}
+	}
+	if got := j.Retrying("web", 2, map[string]*nusav1.InstanceCounts{"seoul": {Pending: 1}}); got != 1 {
+		t.Errorf("after the rollout: %d retry", got)
+	}
+	if got := j.Retrying("web", 3, map[string]*nusav1.InstanceCounts{"seoul": {Pending: 1}}); got != 0 {
+		t.Errorf("%d retry of a version that the region has not reported", got)
+	}
+	for auto, want := range map[bool]string{true: "version 2 waits until its canaries are healthy", false: "version 2 waits until its canaries are promoted"} {
+		if got := withCanaries(j.stored(), j.PresentRollout(), auto).RolloutHold; got != want {
+			t.Errorf("auto_promote %v: %q", auto, got)
+		}
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/progress"
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	"github.com/nusa-scheduler/nusa/internal/notify"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -190,7 +191,7 @@ func (j *Job) stored() place.Job {
 func (j *Job) followCanaries() {
 	j.canaried = nil
 	if rec := j.PresentRollout(); len(rec.GetCanaries()) > 0 && !rec.GetDone() {
-		out := withCanaries(j.stored(), rec)
+		out := withCanaries(j.stored(), rec, j.Record.AutoPromotes(rec))
 		j.canaried = &out
 	}
 }
@@ -199,7 +200,7 @@ func (j *Job) followCanaries() {
 func Planned(t *Tx, k JobKey, rec *Record, rev int64) place.Job {
 	out := rec.ToPlace(rev)
 	if r := t.Rollout(k); rec != nil && !rec.Stopped() && r.GetRun() == rec.Run(rev) && r.GetVersion() == rec.RolledOut() {
-		out = withCanaries(out, r)
+		out = withCanaries(out, r, rec.AutoPromotes(r))
 		if out.RegionOrder != nil {
 			out.RegionOrder = withEnds(out.RegionOrder, r)
 		}
@@ -215,8 +216,8 @@ func Planned(t *Tx, k JobKey, rec *Record, rev int64) place.Job {
 }
 
 // withCanaries returns a job whose groups have the indices that its rollout asks for, and why the
-// instances below the canaries wait.
-func withCanaries(p place.Job, rec *nusav1.RolloutRecord) place.Job {
+// instances below the canaries wait. auto: healthy canaries are promoted.
+func withCanaries(p place.Job, rec *nusav1.RolloutRecord, auto bool) place.Job {
 	if len(rec.GetCanaries()) == 0 || rec.GetDone() {
 		return p
 	}
@@ -229,7 +230,11 @@ func withCanaries(p place.Job, rec *nusav1.RolloutRecord) place.Job {
 		}
 	}
 	if !rec.GetPromoted() {
-		p.RolloutHold = fmt.Sprintf("version %d waits until its canaries are promoted", rec.GetVersion())
+		until := "promoted"
+		if auto {
+			until = "healthy"
+		}
+		p.RolloutHold = fmt.Sprintf("version %d waits until its canaries are %s", rec.GetVersion(), until)
 	}
 	return p
 }
@@ -252,6 +257,9 @@ func (j *Job) addCanaries(r *nusav1.Rollout, rec *nusav1.RolloutRecord, see Sigh
 		r.Message = fmt.Sprintf("%d of %d canaries are healthy: it waits for `nusa job promote %s`, or `nusa job fail %s`", r.GetHealthyCanaries(), r.GetCanaries(), j.Key.Name, j.Key.Name)
 	case steady:
 		r.Message = fmt.Sprintf("%d of %d canaries are healthy, but not yet for min_healthy", r.GetHealthyCanaries(), r.GetCanaries())
+		if left, known := steadyLeft(j, rec, see); known && left > 0 {
+			r.Message += ": " + jobstatus.Span(left) + " more"
+		}
 	}
 }
 
@@ -259,12 +267,20 @@ func (j *Job) addCanaries(r *nusav1.Rollout, rec *nusav1.RolloutRecord, see Sigh
 // attempt of an instance counts as running at once, and a canary is always a first attempt. The lock is
 // held.
 func CanariesSteady(j *Job, rec *nusav1.RolloutRecord, see Sight) bool {
-	least := time.Duration(0)
+	left, known := steadyLeft(j, rec, see)
+	return known && left <= 0
+}
+
+// steadyLeft returns after what time every canary will have been healthy for min_healthy, if all are healthy now.
+func steadyLeft(j *Job, rec *nusav1.RolloutRecord, see Sight) (left time.Duration, known bool) {
 	for name := range rec.GetCanaries() {
-		least = max(least, j.Record.MinHealthy(name))
+		left = max(left, j.Record.MinHealthy(name))
 	}
 	since := j.Notes().CanariesSince
-	return since > 0 && see.st != nil && see.st.Clock()-since >= least
+	if since == 0 || see.st == nil {
+		return 0, false
+	}
+	return left - (see.st.Clock() - since), true
 }
 
 // CanaryStage reports whether a rollout has canaries that are not promoted.

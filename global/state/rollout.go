@@ -350,6 +350,60 @@ func runsAll(sum *nusav1.JobSummary) bool {
 	return sum != nil
 }
 
+// Retrying returns how many instances of a group wait in the given regions for the next attempt of a version, after
+// one that failed. Only regions count that have reported no earlier version. The lock is held.
+func (j *Job) Retrying(group string, version int64, regions map[string]*nusav1.InstanceCounts) (n int32) {
+	for name, c := range regions {
+		if sum := j.Summaries.Get(name); sum.GetVersion() >= version && sum.GetRun() == j.Record.Run(j.Revision) {
+			n += min(c.GetPending(), inBackoff(sum, group).GetCount())
+		}
+	}
+	return n
+}
+
+// RetryingCanaries returns how many canaries of a group wait in a region for their next attempt, after one that
+// failed. The empty name means all regions. The lock is held.
+func (j *Job) RetryingCanaries(rec *nusav1.RolloutRecord, group, name string, see Sight) (n int32) {
+	if !CanaryStage(rec) {
+		return 0
+	}
+	for _, at := range canariesOf(j, rec, see) {
+		if _, cut := see.CutOff(at.region); !cut && at.group == group && (name == "" || at.region == name) {
+			n += at.retrying(j.Summaries.Get(at.region), rec)
+		}
+	}
+	return n
+}
+
+// retrying returns how many of the canaries wait for their next attempt, at least. A region counts its back-offs
+// without their versions, so as many as can be are those of other pending instances.
+func (c canaries) retrying(sum *nusav1.JobSummary, rec *nusav1.RolloutRecord) int32 {
+	if sum.GetRun() != rec.GetRun() {
+		return 0
+	}
+	all, pending := sum.GetGroups()[c.group], c.owned
+	if sum.GetVersion() < rec.GetVersion() {
+		more := sum.GetNewer()[c.group]
+		if more.GetVersion() < rec.GetVersion() { // the region does not know the version yet, or does not say
+			return 0
+		}
+		pending -= more.GetRunning() + more.GetStarting() + all.GetFailed()
+	}
+	others := max(0, all.GetPending()-max(0, pending))
+	return max(0, min(pending, inBackoff(sum, c.group).GetCount()-others))
+}
+
+// inBackoff returns what a region reports about the instances of a group that have failed and wait for their next
+// attempt, or nil.
+func inBackoff(sum *nusav1.JobSummary, group string) *nusav1.CountedReason {
+	for _, c := range sum.GetReasons()[group].GetReasons() {
+		if c.GetReason() == nusav1.Reason_REASON_BACKOFF {
+			return c
+		}
+	}
+	return nil
+}
+
 // failures returns how many instances have failed for good, by a region's summary.
 func failures(sum *nusav1.JobSummary) (n int32) {
 	for _, c := range sum.GetGroups() {

@@ -184,6 +184,10 @@ func (j *Job) groupStatus(name string, count int32, sums map[string]*nusav1.JobS
 		counts.Add(out.Counts, c)
 		if system || c.GetPending()+c.GetStarting()+c.GetFailed()+c.GetLost()+c.GetOutdated() > 0 && !late {
 			out.Pending = append(out.Pending, withRegion(r, sums[r].GetReasons()[name].GetReasons())...)
+		} else if n := j.RetryingCanaries(j.PresentRollout(), name, r, see); late && n > 0 { // canaries beside the earlier version
+			why := withRegion(r, []*nusav1.CountedReason{inBackoff(sums[r], name)})
+			why[0].Count = n
+			out.Pending = append(out.Pending, why...)
 		}
 	}
 	j.addFormer(out, name, sums, see)

@@ -119,8 +119,9 @@ type Soft struct {
 }
 
 type groupSoft struct {
-	best     int
-	at, busy time.Duration
+	best int
+	at   time.Duration
+	busy progress.Clock
 }
 
 // Evaluate decides about the rollout of a version. rec is the stored record, or nil. stage is nil for a job without an order of
@@ -153,19 +154,17 @@ func (s *Soft) Evaluate(version int64, rec *Record, groups []Group, stage *Stage
 func (s *Soft) timed(f progress.Group, rec *Record, restart bool, now time.Duration) progress.Group {
 	soft := s.groups[f.Name]
 	if soft == nil {
-		soft = &groupSoft{at: now, busy: now}
+		soft = &groupSoft{at: now}
 		if rec != nil {
 			soft.best = rec.best[f.Name]
 		}
 		s.groups[f.Name] = soft
 	}
 	if restart {
-		soft.at, soft.busy = now, now
+		soft.at = now
 	}
-	if f.Starting == 0 {
-		soft.busy = now
-	}
-	f.Best, f.Idle, f.Busy = soft.best, now-soft.at, now-max(soft.at, soft.busy)
+	soft.busy.Note(f.Starting > 0, now)
+	f.Best, f.Idle, f.Busy = soft.best, now-soft.at, soft.busy.Busy(soft.at, now)
 	return f
 }
 
@@ -200,7 +199,7 @@ func (s *Soft) next(rec *Record, facts *progress.Rollout, now time.Duration, wal
 	for i := range facts.Groups {
 		g, soft := &facts.Groups[i], s.groups[facts.Groups[i].Name]
 		if g.Healthy > soft.best {
-			soft.best, soft.at, soft.busy = g.Healthy, now, now
+			soft.best, soft.at = g.Healthy, now
 		}
 		next.best[g.Name] = soft.best
 	}
