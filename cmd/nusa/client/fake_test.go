@@ -38,6 +38,7 @@ type fake struct {
 	hooks   *hooksServer
 	buses   *busesServer
 	letters *letterServer
+	many    streams
 }
 
 // notes has the state that all services of the fake server share.
@@ -166,7 +167,15 @@ func (f *fake) breaking() bool {
 }
 
 func (f *fake) Submit(ctx context.Context, r *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
+	return f.submitOne(ctx, false, r)
+}
+
+// submitOne is one submit of a call or of a stream.
+func (f *fake) submitOne(ctx context.Context, stream bool, r *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
 	f.note(r)
+	if f.many.submit != nil {
+		return f.many.submit(stream, r)
+	}
 	// Servers fill in the defaults.
 	job.Default(r.GetSpec())
 	switch r.GetSpec().GetName() {

@@ -2,11 +2,12 @@
 // why.
 //
 //   - command.go: the noun
-//   - file.go: job files, and job validate
+//   - file.go: job files, job validate and job export
 //   - init.go: job init
 //   - plan.go: job plan
 //   - plan_text.go: what a submit would change, as text
 //   - run.go: job run
+//   - many.go: job run --detach of several jobs
 //   - wait.go: waiting until a submitted job runs
 //   - progress.go: the progress of a job on one line
 //   - status.go: job status
@@ -18,7 +19,6 @@
 //   - list.go: job list
 //   - explain.go: job explain
 //   - near.go: whether round trips are within their bounds
-//   - export.go: job export
 //   - stop.go: job stop
 //   - schedule.go: job schedule, job dispatch
 //   - schedules.go: job schedule list; times of schedules

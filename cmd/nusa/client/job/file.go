@@ -192,7 +192,7 @@ func readJobs(cmd *cobra.Command, names []string, namespace string, given variab
 		}
 		files = append(files, inside...)
 	}
-	where := map[string]string{}
+	where, size := map[string]string{}, 0
 	for _, file := range files {
 		jobs, err := readFile(cmd, file, namespace, values)
 		if err != nil {
@@ -206,15 +206,22 @@ func readJobs(cmd *cobra.Command, names []string, namespace string, given variab
 			where[name] = file
 		}
 		all = append(all, jobs...)
-		if len(all) > maxJobs {
-			return nil, fmt.Errorf("more than %d jobs: submit them in several calls", maxJobs)
+		if len(jobs) > 0 {
+			size += len(jobs[0].data)
+		}
+		if len(all) > maxJobs || size > maxBytes {
+			return nil, fmt.Errorf("more than %d jobs, or than %d MiB of job files: submit them in several calls", maxJobs, maxBytes>>20)
 		}
 	}
 	return all, values.Undeclared()
 }
 
-// maxJobs bounds the jobs of one call.
-const maxJobs = 1000
+// maxJobs and maxBytes bound the jobs of one call and their files, since all are checked before the first one is
+// submitted.
+const (
+	maxJobs  = 10_000
+	maxBytes = 64 << 20
+)
 
 // jobFiles returns the job files in a folder, sorted by name, or the file itself.
 func jobFiles(name string) ([]string, error) {
@@ -287,4 +294,35 @@ func storedJob(data []byte) string {
 		return ""
 	}
 	return name.Text
+}
+
+func exportCommand(s *cli.Settings) *cobra.Command {
+	return &cobra.Command{
+		Use: "export JOB", Aliases: []string{"get", "inspect"}, Short: "Write a stored job as a job file", Args: cli.Positional("JOB"),
+		Long: `Writes the stored job as a job file, YAML or (-o json) JSON, for job run and job
+plan. Submitting the file changes nothing. Defaults are left out.`,
+		Example: "  nusa job export hello > hello.yaml\n  nusa job export hello | nusa job plan -",
+		RunE: s.Run(func(c *cli.Session, args []string) error {
+			ref, err := c.Ref(args[0])
+			if err != nil {
+				return err
+			}
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			j, err := c.Jobs().Get(ctx, &nusav1.GetJobRequest{Job: ref})
+			if err != nil {
+				return err
+			}
+			format := job.YAML
+			if c.Output == "json" {
+				format = job.JSON
+			}
+			text, err := job.Export(j.GetSpec(), format)
+			if err != nil {
+				return fmt.Errorf("%s cannot be written as a job file: %w", cli.RefName(ref), err)
+			}
+			_, err = c.Out.Write(text)
+			return err
+		}),
+	}
 }

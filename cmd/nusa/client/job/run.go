@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -37,7 +38,8 @@ must have run for update.min_healthy, 2 s by default, and for 10 s if it replace
 another version or was restarted. A batch job that has ended runs again only when
 the file has changed, or with --again. A file may have several jobs, separated by ---,
 and a folder stands for its files .yaml, .yml and .json. All jobs are checked before the
-first one is submitted.
+first one is submitted, at most 10,000 and 64 MiB of files. With --detach and several
+jobs, one that is refused is reported with its file, and the others are submitted.
 
 Exit codes: 0 done; 1 error; 2 accepted, but not running within --timeout, or perhaps
 accepted, because no response came: the message says which, and a retry is safe;
@@ -98,6 +100,9 @@ func (r *submission) run(c *cli.Session, args []string) error {
 		}
 		defer done()
 	}
+	if r.detach && len(jobs) > 1 {
+		return r.sendMany(c, jobs)
+	}
 	var waiters []*waiter
 	for i, j := range jobs {
 		f, err := r.send(c, j)
@@ -146,7 +151,7 @@ func (r *submission) send(c *cli.Session, file *jobSource) (*waiter, error) {
 	template := job.IsTemplate(spec)
 	batch := spec.GetType() == nusav1.JobType_JOB_TYPE_BATCH && !template
 	ref := &nusav1.JobRef{Namespace: cli.NamespaceOf(spec), Name: spec.GetName(), Region: r.region}
-	resp, err := r.submit(c, ref, spec)
+	resp, err := r.submit(c, ref, spec, cmp.Or(r.key, rand.Text()))
 	if err != nil {
 		return nil, file.locate(err)
 	}
@@ -155,11 +160,10 @@ func (r *submission) send(c *cli.Session, file *jobSource) (*waiter, error) {
 		ref.Region = c.RegionOf(ctx)
 		cancel()
 	}
-	warnings := submitWarnings(resp.GetWarnings(), spec)
 	if r.detach {
-		cli.PrintWarnings(c, warnings)
-		return nil, c.PrintAs(cli.RefName(ref), resp, func(w *term.Screen) { submitted(w, ref, resp, r.again) })
+		return nil, r.accepted(c, ref, spec, resp)
 	}
+	warnings := submitWarnings(resp.GetWarnings(), spec)
 	f := &waiter{Session: c, ref: ref, version: resp.GetVersion(), batch: batch, template: template, began: began, timeout: r.timeout,
 		unchanged: !resp.GetChanged() && !r.again, file: file.name, warnings: resp.GetWarnings()}
 	if r.again {
@@ -176,18 +180,24 @@ func (r *submission) send(c *cli.Session, file *jobSource) (*waiter, error) {
 	return f, nil
 }
 
+// accepted shows the response to a submit with --detach.
+func (r *submission) accepted(c *cli.Session, ref *nusav1.JobRef, spec *nusav1.JobSpec, resp *nusav1.SubmitResponse) error {
+	cli.PrintWarnings(c, submitWarnings(resp.GetWarnings(), spec))
+	return c.PrintAs(cli.RefName(ref), resp, func(w *term.Screen) { submitted(w, ref, resp, r.again) })
+}
+
+func (r *submission) request(spec *nusav1.JobSpec, key string) *nusav1.SubmitRequest {
+	return &nusav1.SubmitRequest{Spec: spec, CheckRevision: r.check, IdempotencyKey: key, Again: r.again, Tag: r.tag}
+}
+
 // submit stores the job. After a broken connection it sends the submit again, with the same
 // idempotency key. If no response arrives, the job may or may not have been accepted, and
 // the error says so.
-func (r *submission) submit(c *cli.Session, ref *nusav1.JobRef, spec *nusav1.JobSpec) (*nusav1.SubmitResponse, error) {
+func (r *submission) submit(c *cli.Session, ref *nusav1.JobRef, spec *nusav1.JobSpec, key string) (*nusav1.SubmitResponse, error) {
 	c.Timeout = min(r.timeout, cli.DefaultTimeout)
 	ctx, cancel := c.WithTimeout()
 	defer cancel()
-	if r.key == "" {
-		r.key = rand.Text()
-		defer func() { r.key = "" }() // the next job gets its own
-	}
-	req := &nusav1.SubmitRequest{Spec: spec, CheckRevision: r.check, IdempotencyKey: r.key, Again: r.again, Tag: r.tag}
+	req := r.request(spec, key)
 	sent := false // an earlier attempt may have arrived
 	for attempt := 1; ; attempt++ {
 		resp, err := c.Jobs().Submit(ctx, req)
@@ -198,18 +208,18 @@ func (r *submission) submit(c *cli.Session, ref *nusav1.JobRef, spec *nusav1.Job
 		case !sent && c.Conn.GetState() == connectivity.Connecting:
 			return nil, err // the request was never sent
 		case code == codes.DeadlineExceeded, code == codes.Canceled:
-			return nil, r.unknown(c, ref, err)
+			return nil, r.unknown(c, ref, err, key)
 		case cli.ConnectionLost(err):
 			sent = true
 		case !sent || code != codes.Unavailable:
 			return nil, err
 		}
 		if attempt == submitAttempts {
-			return nil, r.unknown(c, ref, err)
+			return nil, r.unknown(c, ref, err, key)
 		}
 		select {
 		case <-ctx.Done():
-			return nil, r.unknown(c, ref, status.FromContextError(ctx.Err()).Err())
+			return nil, r.unknown(c, ref, status.FromContextError(ctx.Err()).Err(), key)
 		case <-time.After(cli.RetryPause):
 		}
 	}
@@ -217,20 +227,24 @@ func (r *submission) submit(c *cli.Session, ref *nusav1.JobRef, spec *nusav1.Job
 
 // unknown returns the error of a submit that may have been accepted. The error says how the
 // user finds out, and whether a retry is safe.
-func (r *submission) unknown(c *cli.Session, ref *nusav1.JobRef, err error) error {
-	what := fmt.Sprintf("the connection to %s was lost", c.Addr)
-	switch {
-	case c.Interrupted():
-		what = "interrupted"
-	case status.Code(err) == codes.DeadlineExceeded:
-		what = fmt.Sprintf("no response from %s within %s", c.Addr, job.FormatDuration(c.Timeout))
-	}
+func (r *submission) unknown(c *cli.Session, ref *nusav1.JobRef, err error, key string) error {
 	retry := "a retry is safe"
 	if r.again {
 		// A retry with a new key would start another run.
-		retry = "a retry is safe with --idempotency-key " + r.key
+		retry = "a retry is safe with --idempotency-key " + key
 	}
-	return &cli.ExitError{Code: cli.ExitUnknown, Err: fmt.Errorf("%s: %s may have been accepted: see %s job status %s; %s", what, cli.RefName(ref), c.Program, cli.RefArg(ref), retry)}
+	return &cli.ExitError{Code: cli.ExitUnknown, Err: fmt.Errorf("%s: %s may have been accepted: see %s job status %s; %s", r.broken(c, err), cli.RefName(ref), c.Program, cli.RefArg(ref), retry)}
+}
+
+// broken says why no response came.
+func (r *submission) broken(c *cli.Session, err error) string {
+	switch {
+	case c.Interrupted():
+		return "interrupted"
+	case status.Code(err) == codes.DeadlineExceeded:
+		return fmt.Sprintf("no response from %s within %s", c.Addr, job.FormatDuration(c.Timeout))
+	}
+	return fmt.Sprintf("the connection to %s was lost", c.Addr)
 }
 
 // submitWarnings returns the warnings of a response. It omits the notes about the spec,
