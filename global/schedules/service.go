@@ -95,7 +95,7 @@ func (s *Service) found(ctx context.Context, ref *nusav1.JobRef, what string) (*
 	case what == "schedule" && !has:
 		return nil, nil, status.Errorf(codes.FailedPrecondition, "job %s has no schedule: begin a run with nusa job dispatch", k)
 	case what != "" && !has:
-		return nil, nil, status.Errorf(codes.FailedPrecondition, "job %s has no parameterized: it takes no dispatch", k)
+		return nil, nil, status.Errorf(codes.FailedPrecondition, "job %s has no parameterized: it takes no dispatch; begin a run with nusa job schedule trigger %s", k, k.Name)
 	case j.Record.Stopped() && what != "":
 		return nil, nil, status.Errorf(codes.FailedPrecondition, "job %s is stopped: run its file again", k)
 	}

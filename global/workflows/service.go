@@ -180,11 +180,22 @@ func (b *Book) workflow(k state.JobKey) (*state.Record, *nusav1.JobSpec, error) 
 	case j == nil || j.Record == nil:
 		return nil, nil, rpcerr.NotFound(rpcerr.KindJob, k.String(), fmt.Sprintf("job %s does not exist", k))
 	case j.Record.Type() != place.Workflow:
-		return nil, nil, status.Errorf(codes.FailedPrecondition, "job %s is no workflow", k)
+		return nil, nil, status.Errorf(codes.FailedPrecondition, "job %s is no workflow%s", k, beginsBy(k.Name, j.Record.Spec()))
 	case j.Record.Stopped():
 		return nil, nil, status.Errorf(codes.FailedPrecondition, "workflow %s is stopped: run its file again", k)
 	}
 	return j.Record, j.Record.Spec(), nil
+}
+
+// beginsBy says how a run of a job that is no workflow begins.
+func beginsBy(name string, spec *nusav1.JobSpec) string {
+	switch {
+	case spec.GetParameterized() != nil:
+		return ": begin a run with nusa job dispatch " + name
+	case spec.GetSchedule() != nil:
+		return ": begin a run with nusa job schedule trigger " + name
+	}
+	return ""
 }
 
 // definition returns the definition of a spec.

@@ -2,6 +2,7 @@ package client
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,6 +30,9 @@ log of the master of a region, and --node that of an agent.`,
   nusa monitor --region jakarta --log-level debug
   nusa monitor --region jakarta --node rack-4`,
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
+			if !slices.Contains(logLevels, req.GetLevel()) {
+				return fmt.Errorf("--log-level %.20q: it is one of %s", req.GetLevel(), strings.Join(logLevels, ", "))
+			}
 			if req.GetNode() != "" && req.GetRegion() == "" {
 				req.Region = c.RegionOf(c.Ctx)
 				if req.GetRegion() == "" {
@@ -46,6 +50,9 @@ log of the master of a region, and --node that of an agent.`,
 	s.Bind(c) // after the flags, so that the shell completes them
 	return c
 }
+
+// logLevels are the levels that a log can be followed from.
+var logLevels = []string{"debug", "info", "warn", "error"}
 
 // latestRecords is how many records come first in a stream at most.
 const latestRecords = 50

@@ -122,6 +122,30 @@ func write(w *term.Screen, all *nusav1.WorkflowRunStatus, inner map[string]*nusa
 	rows(w, t, all, inner, "")
 	t.DropEmpty("TOOK", "MESSAGE")
 	t.Write(w)
+	approvals(w, all, inner)
+}
+
+// mostApprovals bounds the commands that are shown.
+const mostApprovals = 10
+
+// approvals says how the steps of a run, and of those inside it, start that wait for an approval.
+func approvals(w *term.Screen, all *nusav1.WorkflowRunStatus, inner map[string]*nusav1.WorkflowRunStatus) {
+	var out []string
+	runs := []*nusav1.WorkflowRunStatus{all}
+	for _, name := range slices.Sorted(maps.Keys(inner)) {
+		runs = append(runs, inner[name])
+	}
+	for _, in := range runs {
+		for _, st := range in.GetSteps() {
+			line := fmt.Sprintf("%s workflow approve %s %s", w.Program, cli.RefArg(refOf(in.GetRun())), st.GetStep())
+			if st.GetState() == nusav1.StepState_STEP_STATE_APPROVAL && len(out) < mostApprovals && !slices.Contains(out, line) {
+				out = append(out, line)
+			}
+		}
+	}
+	if len(out) > 0 {
+		fmt.Fprintf(w, "\nto let a step start that waits for an approval, or not (--reject):\n  %s\n", strings.Join(out, "\n  "))
+	}
 }
 
 // rows adds the steps of a run to a table, each with those of its run below it.
