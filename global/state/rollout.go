@@ -212,12 +212,12 @@ func (j *Job) addRollout(out *nusav1.JobStatus, see Sight) {
 			to.Healthy += max(0, c.GetRunning()-c.GetOutdated())
 		}
 	}
-	pause, _ := j.PauseLeft(rec)
+	pause, after := j.PauseLeft(rec)
 	if pause > 0 && !CanaryStage(rec) {
 		r.PauseLeft = durationpb.New(pause)
 	}
 	j.continues(out, r, rec)
-	switch due := j.Notes().RolloutDue; {
+	switch due, held := j.Notes().RolloutDue, j.DeadlinesHeld(see); {
 	case rec.GetFailed() != "":
 		r.State, r.Message = nusav1.RolloutState_ROLLOUT_STATE_FAILED, holdText(rec)
 		if out.GetState() == nusav1.JobState_JOB_STATE_STARTING || out.GetState() == nusav1.JobState_JOB_STATE_PENDING {
@@ -227,8 +227,13 @@ func (j *Job) addRollout(out *nusav1.JobStatus, see Sight) {
 		r.State, r.Message = nusav1.RolloutState_ROLLOUT_STATE_PAUSED, holdText(rec)
 	case CanaryStage(rec):
 		j.addCanaries(r, rec, see)
-	case due > 0 && j.DeadlinesHeld(see) == "":
+	case held != "" && pause > 0: // the status shows the pause
+	case held != "":
+		r.Message = "its deadlines do not count now: " + held
+	case due > 0:
 		r.Deadline = durationpb.New(max(0, due-see.st.Clock()))
+	case pause == 0 && after != "": // until the next plan
+		r.Message = "the pause after region " + after + " is over, the next region follows"
 	}
 	out.Rollout = r
 }

@@ -70,6 +70,14 @@ func TestOrderBeginsWithTheSubmit(t *testing.T) {
 	if !slices.Equal(at.Waiting, []string{"osaka"}) || len(at.Updating) != 0 || failedIn != "" { // kobe has no instance
 		t.Errorf("regions: %+v", at)
 	}
+	begun := func() *nusav1.Rollout {
+		out := &nusav1.JobStatus{}
+		job().addRollout(out, w.st.Sight())
+		return out.GetRollout()
+	}
+	if got := begun(); got.GetPauseLeft() == nil || got.GetMessage() != "" {
+		t.Errorf("in the pause: %v", got)
+	}
 	w.do(func(tx *Tx) error { // an operator ends the pause
 		next := proto.CloneOf(tx.Rollout(w.k))
 		next.Unpaused = timestamppb.Now()
@@ -77,6 +85,18 @@ func TestOrderBeginsWithTheSubmit(t *testing.T) {
 	})
 	if left, _ := job().PauseLeft(job().PresentRollout()); left != 0 {
 		t.Errorf("the pause lasts for %s", left)
+	}
+	w.do(func(tx *Tx) error {
+		next := proto.CloneOf(tx.Rollout(w.k))
+		next.Unpaused, next.Regions["osaka"].At = nil, timestamppb.New(time.Now().Add(-61*time.Minute))
+		return tx.PutRollout(w.k, next)
+	})
+	if got := begun(); got.GetPauseLeft() != nil || got.GetMessage() != "the pause after region osaka is over, the next region follows" {
+		t.Errorf("after the pause, before the next plan: %v", got)
+	}
+	job().EditNotes().RolloutDue = w.st.Clock() + time.Minute
+	if got := begun(); got.GetDeadline() == nil || got.GetMessage() != "" {
+		t.Errorf("after the pause: %v", got)
 	}
 	w.do(func(tx *Tx) error {
 		rec, rev := tx.Job(w.k)
