@@ -30,6 +30,7 @@ func TestRendering(t *testing.T) {
 			writePlan(w, planHeader{name: "default/watch", submit: " watch.yaml", spec: sample.System().GetSpec(), notes: []string{"groups.web may run an instance twice"}}, &nusav1.PlanResponse{Revision: 9, Slots: sample.System().GetStatus().GetGroups()["node"].GetSlots()})
 		}),
 		sample.Of("job progress", func(w *term.Screen) { fmt.Fprintln(w, progressLine(w, sample.Job())) }),
+		sample.Of("job run, in a pause between regions", func(w *term.Screen) { fmt.Fprintln(w, pauseText(w, sample.Ordered().GetStatus().GetRollout())) }),
 		sample.Of("job list, jobs that run nothing themselves", func(w *term.Screen) {
 			flow := &nusav1.Job{Version: 1, Spec: &nusav1.JobSpec{Namespace: "default", Name: "etl", Type: nusav1.JobType_JOB_TYPE_WORKFLOW, Workflow: &nusav1.Workflow{}}, Status: &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_RUNNING}}
 			writeJobs(w, []*nusav1.Job{flow}, "")

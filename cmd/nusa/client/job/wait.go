@@ -58,6 +58,7 @@ type waiter struct {
 	already      bool   // the job had ended when the watch began
 	driverHinted bool   // the hint about a missing driver was printed
 	shown        string // the last printed line without ages, if there is no terminal
+	pause        string // the region that follows after a pause, if that was printed
 	// upSince is since when every instance runs; zero: not every instance does. failedSince is since when the version has
 	// failed, if the servers may take it back.
 	upSince, failedSince time.Time
@@ -136,7 +137,32 @@ func (f *waiter) receive(j *nusav1.Job) {
 		f.driverHinted = true
 		cli.PrintWarnings(f.Session, []string{driverHint(name, f.file)})
 	}
+	next := afterPause(j.GetStatus().GetRollout())
+	if f.Output == "table" && next != "" && next != f.pause {
+		f.endLine()
+		f.Printf("%6s %s\n", term.Duration(time.Since(f.began)), pauseText(f.Screen(), j.GetStatus().GetRollout()))
+	}
+	f.pause = next
 	f.draw()
+}
+
+// afterPause returns the region that gets a version after the pause of its rollout; "": there is no pause.
+func afterPause(r *nusav1.Rollout) string {
+	if r.GetPauseLeft() == nil || r.GetState() != nusav1.RolloutState_ROLLOUT_STATE_RUNNING {
+		return ""
+	}
+	for _, name := range byTurn(r.GetRegions()) {
+		if at := r.GetRegions()[name]; at.GetWaits() != "" && at.GetEnded() == nil {
+			return name
+		}
+	}
+	return ""
+}
+
+// pauseText says which region gets a version after the pause of its rollout, and when.
+func pauseText(w *term.Screen, r *nusav1.Rollout) string {
+	left := r.GetPauseLeft().AsDuration()
+	return fmt.Sprintf("version %d: %s follows after a pause, in %s, at %s", r.GetVersion(), afterPause(r), term.Duration(left), w.Now.Add(left).Format("15:04:05 MST"))
 }
 
 // driverHint says how to start agents with a driver that no node has.
