@@ -109,6 +109,12 @@ func TestDispatchesOfWorkflows(t *testing.T) {
 		dispatch(&nusav1.DispatchJobRequest{Meta: acme, Payload: make([]byte, 64<<10+1)}, "orders")
 		_, err := x.begin("outer", nil)
 		fmt.Fprintf(&out, "run outer: %s\n", status.Convert(err).Message())
+		x.submit("name: yearly\ntype: batch\nschedule: {cron: ['0 0 1 7 *']}\ngroups: {main: {count: 1, tasks: {main: {driver: process, config: {command: x}}}}}\n")
+		dispatch(&nusav1.DispatchJobRequest{}, "yearly")
+		for _, name := range []string{"yearly", "load"} { // no workflows
+			_, err := x.begin(name, nil)
+			fmt.Fprintf(&out, "run %s: %s\n", name, status.Convert(err).Message())
+		}
 
 		name := dispatch(&nusav1.DispatchJobRequest{Meta: acme, Payload: []byte("{}"), IdempotencyKey: "1"}, "orders")
 		if again := dispatch(&nusav1.DispatchJobRequest{Meta: acme, Payload: []byte("{}"), IdempotencyKey: "1"}, "orders"); again != name || name == "" {

@@ -38,7 +38,7 @@ must have run for update.min_healthy, 2 s by default, and for 10 s if it replace
 another version or was restarted. A batch job that has ended runs again only when
 the file has changed, or with --again. A file may have several jobs, separated by ---,
 and a folder stands for its files .yaml, .yml and .json. All jobs are checked before the
-first one is submitted, at most 10,000 and 64 MiB of files. With --detach and several
+first one is submitted, at most 10,000 and 16 MiB of files. With --detach and several
 jobs, one that is refused is reported with its file, and the others are submitted.
 
 Exit codes: 0 done; 1 error; 2 accepted, but not running within --timeout, or perhaps
