@@ -336,10 +336,10 @@ const maxShare = 1 << 30
 // cannot run there. Only a smaller Parallel shrinks it further. What leaves a region may run there until the
 // region has confirmed, whatever shares its slots have. planned are the other actions of the plan; their slots
 // are left alone.
-func shares(j *Job, planned []Action) (out []Action) {
+func shares(j *Job, regions regionList, planned []Action) (out []Action) {
 	for i := range j.Groups {
 		if g := &j.Groups[i]; g.Parallel > 0 && j.Type == Batch && !j.Stopped {
-			out = append(out, sharesOf(j, g, planned)...)
+			out = append(out, sharesOf(j, g, regions, planned)...)
 		}
 	}
 	return out
@@ -359,16 +359,25 @@ type regionShare struct {
 // It may start what its slots that must run allow, while what leaves still runs.
 func (r *regionShare) uses() int { return max(r.has+r.leaves, r.back) }
 
-// leave counts a slot that is being stopped or revoked.
-func (r *regionShare) leave(s *region.Slot) {
-	r.back = max(r.back, s.Parallel)
-	if s.State != region.Done {
-		r.leaves += s.Count()
+// leave counts a slot that is being stopped or revoked in a region. What a lost region does not confirm holds up
+// nobody: none of it counts if another region may take it over, and otherwise only the share that the slot has.
+func (r *regionShare) leave(s *region.Slot, movable bool, at *Region) {
+	switch {
+	case movable:
+	case at == nil || at.Lost:
+		r.back = max(r.back, s.Parallel)
+	default:
+		if s.Desired == region.DesiredRevoke { // what is stopped never runs again
+			r.back = max(r.back, s.Parallel)
+		}
+		if s.State != region.Done {
+			r.leaves += s.Count()
+		}
 	}
 }
 
-func sharesOf(j *Job, g *Group, planned []Action) (out []Action) {
-	all := regionShares(j, g)
+func sharesOf(j *Job, g *Group, regions regionList, planned []Action) (out []Action) {
+	all := regionShares(j, g, regions)
 	old := make([]int, len(all))
 	for i := range all {
 		old[i] = all[i].has
@@ -393,7 +402,7 @@ func sharesOf(j *Job, g *Group, planned []Action) (out []Action) {
 }
 
 // regionShares returns what each region has of a group's Parallel, by region.
-func regionShares(j *Job, g *Group) (all []regionShare) {
+func regionShares(j *Job, g *Group, regions regionList) (all []regionShare) {
 	for i := range j.Slots {
 		s := &j.Slots[i]
 		if s.Group != g.Name || s.Vacant {
@@ -405,9 +414,7 @@ func regionShares(j *Job, g *Group) (all []regionShare) {
 		}
 		r := &all[at]
 		if s.Desired != region.DesiredRun {
-			if j.movableAt(s) < 0 { // what a lost region does not confirm holds up nobody
-				r.leave(s)
-			}
+			r.leave(s, j.movableAt(s) >= 0, regions.of(s))
 			continue
 		}
 		r.slots, r.has = append(r.slots, s), r.has+s.Parallel

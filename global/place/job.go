@@ -12,7 +12,7 @@ import (
 
 // quiet reports whether every instance has an owner and every slot has the right desired state.
 // System jobs are never quiet, because there may be a new region.
-func (j *Job) quiet() bool {
+func (j *Job) quiet(regions regionList) bool {
 	if !j.Stopped && j.Type == System {
 		return false
 	}
@@ -37,7 +37,7 @@ func (j *Job) quiet() bool {
 	for i := range j.Groups {
 		covered -= j.Groups[i].Count
 	}
-	if len(shares(j, nil)) > 0 {
+	if len(shares(j, regions, nil)) > 0 {
 		return false
 	}
 	return covered == 0 // slots never overlap

@@ -15,7 +15,8 @@ func TestSharesWaitForWhatLeaves(t *testing.T) {
 	slot := func(at string, from, to, parallel int, desired region.Desired) region.Slot {
 		return region.Slot{Job: "sum", Group: "part", From: from, To: to, Region: at, Parallel: parallel, Desired: desired, State: region.Accepted}
 	}
-	const run, leaves = region.DesiredRun, region.DesiredRevoke
+	const run, leaves, stop = region.DesiredRun, region.DesiredRevoke, region.DesiredStop
+	regions := regionList{{Name: "lost", Lost: true}, {Name: "osa"}, {Name: "sea"}}
 	done := slot("osa", 0, 2, 0, leaves)
 	done.State = region.Done
 	for name, test := range map[string]struct {
@@ -32,12 +33,15 @@ func TestSharesWaitForWhatLeaves(t *testing.T) {
 		"that part has left":                                       {3, []region.Slot{slot("osa", 0, 2, 2, run), slot("sea", 2, 5, 0, run)}, "sea 1"},
 		"the region may keep what leaves":                          {3, []region.Slot{slot("osa", 0, 1, 3, leaves), slot("sea", 1, 5, 0, run)}, ""},
 		"what leaves is in a lost region":                          {2, []region.Slot{slot("lost", 0, 2, 2, leaves), slot("sea", 2, 6, 0, run)}, "sea 2"},
+		"a lost region must stop what had no share":                {2, []region.Slot{slot("lost", 6, 12, 0, stop), slot("sea", 2, 6, 0, run)}, "sea 2"},
+		"a lost region must stop what had a share":                 {2, []region.Slot{slot("lost", 6, 12, 1, stop), slot("sea", 2, 6, 0, run)}, "sea 1"},
+		"what stops in a region never runs again":                  {2, []region.Slot{slot("osa", 6, 7, 2, stop), slot("sea", 2, 6, 0, run)}, "sea 1"},
 		"parallel became smaller":                                  {1, []region.Slot{slot("osa", 0, 4, 2, run), slot("osa", 4, 5, 2, leaves)}, "osa 1"},
 	} {
 		j := &Job{Name: "sum", Type: Batch, Groups: []Group{{Name: "part", Count: 6, Parallel: test.parallel}}, Slots: test.slots,
 			Movable: []Movable{{Group: "part", Region: "lost", From: 0, To: 2}}}
 		var got []string
-		for _, a := range shares(j, nil) {
+		for _, a := range shares(j, regions, nil) {
 			got = append(got, fmt.Sprint(a.Region, " ", a.Parallel))
 		}
 		if out := strings.Join(got, ", "); out != test.want {

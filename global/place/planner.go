@@ -92,7 +92,7 @@ func (p *planner) planAll() {
 		p.reclaim.reclaim(j)
 	}
 	for _, j := range jobs {
-		p.plan.Actions = append(p.plan.Actions, shares(j, p.plan.Actions)...) // last, because each slot changes once
+		p.plan.Actions = append(p.plan.Actions, shares(j, p.eval.regions, p.plan.Actions)...) // last, because each slot changes once
 	}
 	for _, j := range jobs {
 		p.plan.Actions = j.fillVacant(p.plan.Actions)
@@ -129,7 +129,7 @@ func (p *planner) assume() {
 func jobsWithWork(jobs []Job, regions regionList) []*Job {
 	var out []*Job
 	for i := range jobs {
-		if jobs[i].Explain || !jobs[i].quiet() || jobs[i].leaves(regions) {
+		if jobs[i].Explain || !jobs[i].quiet(regions) || jobs[i].leaves(regions) {
 			out = append(out, &jobs[i])
 		}
 	}
