@@ -190,26 +190,29 @@ func (w *work) inTurn(regions regionList) (out []int) {
 func (w *work) desired() int { return w.group.Count }
 
 // refusal returns why no node of a region accepts the config of the version that the unowned instances get, or of one
-// of the versions that they get; or "". If every instance has an owner, either version counts.
+// of the versions that they get; or "". If every instance has an owner, the versions of all count: one of them may
+// move.
 func (w *work) refusal(at string) string {
 	present, stable := w.group.Refused[at], w.group.RefusedStable[at]
 	if stable == "" && (present == "" || w.job.Stable == nil) {
 		return present
 	}
-	some := ""
-	for _, r := range w.free {
+	free := w.free
+	if len(free) == 0 {
+		free = [][2]int{{0, w.group.Count}}
+	}
+	for _, r := range free {
 		for i := r[0]; i < r[1]; i = w.job.sameVersion(w.group, i, r[1]) {
 			why := stable
 			if version, _ := w.job.versionOf(w.group, i); version == w.job.Version {
 				why = present
 			}
-			some = cmp.Or(some, why)
+			if why != "" {
+				return why
+			}
 		}
 	}
-	if len(w.free) == 0 {
-		return cmp.Or(present, stable)
-	}
-	return some
+	return ""
 }
 
 // options returns the candidates that are not refused, in their order. usedElsewhere is the number
