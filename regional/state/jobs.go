@@ -135,8 +135,9 @@ func (v *View) Lacks(have, full *Job) bool {
 	})
 }
 
-// Older reports whether a job version was stored before the feature level was raised last.
-func (v *View) Older(j *Job) bool { return j.CreateIndex < v.cluster.LevelIndex }
+// Older reports whether a job version may have been stored before the feature level was raised last. Commands of one
+// entry of the log have the same index.
+func (v *View) Older(j *Job) bool { return j.CreateIndex <= v.cluster.LevelIndex }
 
 // versions yields every version of every job, sorted by job and version.
 func (v *View) versions() iter.Seq[*Job] {
