@@ -26,6 +26,8 @@ type listener struct {
 	mu    sync.Mutex
 	asked []string
 	full  bool
+	// after: after so many lists another server serves, with full turned round. 0: none does.
+	after int
 }
 
 func (l *listener) serve(_ any, stream grpc.ServerStream) error {
@@ -50,6 +52,9 @@ func (l *listener) serve(_ any, stream grpc.ServerStream) error {
 		}
 		l.mu.Lock()
 		l.asked = append(l.asked, fmt.Sprintf("%s %s", m.FullName(), out.String()))
+		if l.after > 0 && len(l.asked) == l.after+1 {
+			l.full = !l.full
+		}
 		l.mu.Unlock()
 	}
 	out := dynamicpb.NewMessage(m.Output())
@@ -91,6 +96,20 @@ func TestFiltersOfEarlierVersions(t *testing.T) {
 		stdout, stderr, code := f.run(t.Context(), "", append(strings.Fields(line), "--addr", f.addr)...)
 		if !strings.Contains(stdout+stderr, want) || (code != 0) != (want == "cannot select") {
 			t.Errorf("%s: code %d: %s%s", line, code, stdout, stderr)
+		}
+	}
+}
+
+// TestChangesByLabelsAcrossServers: servers of two versions serve one after the other, and the earlier one returns the list
+// of what is changed. Then nothing is changed.
+func TestChangesByLabelsAcrossServers(t *testing.T) {
+	for _, line := range []string{"deadletter drop -l a=b", "deadletter redrive -l a=b"} {
+		for _, l := range []*listener{{full: true, after: 1}, {full: true, after: 2}, {after: 1}} {
+			f := serveLists(t, l)
+			stdout, stderr, code := f.run(t.Context(), "", append(strings.Fields(line), "--addr", f.addr)...)
+			if code == 0 || stdout != "" || !strings.Contains(stderr, "cannot select") {
+				t.Errorf("%s, another server after %d lists: code %d: %s%s", line, l.after, code, stdout, stderr)
+			}
 		}
 	}
 }

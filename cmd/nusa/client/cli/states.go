@@ -58,7 +58,8 @@ func LabelFlag(c *cobra.Command, labels *map[string]string, what string) {
 }
 
 // CheckLabels returns an error if a server of an earlier version has ignored the labels of a list. It asks once more, with
-// a label that no object can have: found is how many objects the list has, and ask returns how many it has now.
+// a label that no object can have: found is how many objects the list has, and ask returns how many it has now. A command
+// that changes the objects calls it before the list, too, with found 1: else another server can have returned the list.
 func CheckLabels(labels map[string]string, found int, ask func(labels map[string]string) (int, error)) error {
 	if len(labels) == 0 || found == 0 {
 		return nil

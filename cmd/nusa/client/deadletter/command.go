@@ -51,8 +51,9 @@ func (f *filter) given(c *cli.Session) bool {
 	return c.Cmd.Flags().Changed("namespace") || f.req.GetJob() != "" || f.req.GetRegion() != "" || len(f.categories) > 0 || len(f.req.GetLabels()) > 0
 }
 
-// list returns the selected dead letters, at most this many. 0: all.
-func (f *filter) list(ctx context.Context, c *cli.Session, most int) (*nusav1.ListDeadLettersResponse, error) {
+// list returns the selected dead letters, at most this many. 0: all. If the caller changes them, no server of an earlier
+// version may have returned a part of the list: it would ignore the labels.
+func (f *filter) list(ctx context.Context, c *cli.Session, most int, change bool) (*nusav1.ListDeadLettersResponse, error) {
 	for _, name := range f.categories {
 		n := nusav1.FailureCategory_value["FAILURE_CATEGORY_"+strings.ToUpper(name)]
 		if n == 0 {
@@ -61,6 +62,11 @@ func (f *filter) list(ctx context.Context, c *cli.Session, most int) (*nusav1.Li
 		f.req.Categories = append(f.req.Categories, nusav1.FailureCategory(n))
 	}
 	f.req.Namespace = c.Namespace
+	if change {
+		if err := f.checkLabels(ctx, c, 1); err != nil {
+			return nil, err
+		}
+	}
 	out := &nusav1.ListDeadLettersResponse{}
 	err := cli.Pages(func(token string) (string, error) {
 		f.req.PageToken, f.req.Limit = token, 1000
@@ -78,7 +84,12 @@ func (f *filter) list(ctx context.Context, c *cli.Session, most int) (*nusav1.Li
 	if err != nil {
 		return nil, err
 	}
-	return out, cli.CheckLabels(f.req.GetLabels(), len(out.GetDeadLetters()), func(labels map[string]string) (int, error) {
+	return out, f.checkLabels(ctx, c, len(out.GetDeadLetters()))
+}
+
+// checkLabels returns an error if the server ignores labels.
+func (f *filter) checkLabels(ctx context.Context, c *cli.Session, found int) error {
+	return cli.CheckLabels(f.req.GetLabels(), found, func(labels map[string]string) (int, error) {
 		req := proto.CloneOf(&f.req)
 		req.Labels, req.PageToken, req.Limit = labels, "", 1
 		page, err := client(c).List(ctx, req)
@@ -102,7 +113,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			}
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
-			out, err := f.list(ctx, c, limit)
+			out, err := f.list(ctx, c, limit, false)
 			if err != nil {
 				return err
 			}
@@ -231,7 +242,7 @@ func selected(ctx context.Context, c *cli.Session, f *filter, args []string) ([]
 	case !f.given(c):
 		return nil, errors.New("give ids, or select dead letters with --job, --label, --category, --region or --namespace")
 	}
-	out, err := f.list(ctx, c, 0)
+	out, err := f.list(ctx, c, 0, true)
 	if err != nil {
 		return nil, err
 	}
