@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,11 +28,22 @@ type streams struct {
 	before func(number int) error
 	// submit replaces Submit for the calls and the streams, if not nil.
 	submit func(stream bool, r *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error)
+	// unasked: the server reads no submit of a stream, and sends so many responses.
+	unasked int
 }
 
 func (f *fake) SubmitMany(s grpc.BidiStreamingServer[nusav1.SubmitRequest, nusav1.SubmitManyResponse]) error {
 	if f.many.unknown {
 		return f.UnimplementedJobsServer.SubmitMany(s)
+	}
+	for range f.many.unasked {
+		if err := s.Send(&nusav1.SubmitManyResponse{Response: &nusav1.SubmitResponse{Version: 1}}); err != nil {
+			return err
+		}
+	}
+	if f.many.unasked > 0 {
+		<-s.Context().Done()
+		return s.Context().Err()
 	}
 	for number := 0; ; number++ {
 		r, err := s.Recv()
@@ -91,9 +103,12 @@ func TestManyJobs(t *testing.T) {
 		{[]string{"a", "b"}, "name", "default/a@eastus\ndefault/b@eastus\n", "", cli.ExitDone, "eastus", 2},
 		{[]string{"quorum", "a"}, "table", "", "nusa: etcd has no quorum: 1 of 3 members answer: try again in a few seconds\n", cli.ExitFail, "", 1},
 		{[]string{"a", "quorum"}, "table", "default/a submitted, version 2 (revision 12)\n", "nusa: 1 of 2 jobs was submitted, and continue\n" +
-			"nusa: etcd has no quorum: 1 of 3 members answer: try again in a few seconds\n", cli.ExitFail, "", 2},
+			"nusa: etcd has no quorum: 1 of 3 members answer: default/quorum may have been accepted; a retry is safe\n", cli.ExitUnknown, "", 2},
 	} {
 		for _, unknown := range []bool{false, true} {
+			if unknown && c.code == cli.ExitUnknown { // only the stream leaves a doubt: a call that fails has a response
+				c.errors, c.code = strings.Replace(c.errors, "default/quorum may have been accepted; a retry is safe", "try again in a few seconds", 1), cli.ExitFail
+			}
 			f := newFake(t)
 			f.many.unknown, f.island = unknown, c.ownRegion
 			dir := folder(t, c.jobs...)
@@ -208,5 +223,130 @@ func TestManyJobsWaitForTheQueue(t *testing.T) {
 	out, errOut, code := f.run(context.Background(), "", "job", "run", "--detach", "-f", dir, "-o", "name", "--addr", f.addr)
 	if code != cli.ExitFail || out != "default/a\ndefault/b\ndefault/d\n" || calls != 3 || !strings.Contains(errOut, "/002.yaml: default/c: the queue is full\n") {
 		t.Errorf("exit code %d, %d calls\n%s%s", code, calls, out, errOut)
+	}
+}
+
+// TestManyJobsOutlastAFailover: the active server steps down, and another one becomes active a little later. Each job is
+// submitted once. The first job does not wait, and no job waits for longer than the time-out.
+func TestManyJobsOutlastAFailover(t *testing.T) {
+	const names = "default/a\ndefault/b\ndefault/c\ndefault/d\n"
+	for _, c := range []struct {
+		last   string // the last job that is stored before the server steps down
+		down   int    // how many submits find no active server
+		after  time.Duration
+		out    string
+		code   int
+		errors string
+	}{
+		{"a", 9, time.Millisecond, names, cli.ExitDone, ""},
+		{"b", 9, time.Millisecond, names, cli.ExitDone, ""},
+		{"b", 1_000, time.Hour, names[:20], cli.ExitUnknown, "not the active server: default/c"},
+		{"", 9, time.Millisecond, "", cli.ExitFail, "not the active server: try again"},
+	} {
+		f := newFake(t)
+		stored, down := map[string]int{}, -1
+		if c.last == "" {
+			down = c.down
+		}
+		var mu sync.Mutex
+		f.many.submit = func(_ bool, r *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if down > 0 {
+				down--
+				return nil, rpcerr.Error{Code: codes.Unavailable, Message: "not the active server", RetryAfter: c.after}.Err()
+			}
+			name := r.GetSpec().GetName()
+			stored[name]++
+			if name == c.last {
+				down = c.down
+			}
+			return &nusav1.SubmitResponse{Version: 1, Changed: true}, nil
+		}
+		out, errOut, code := f.run(t.Context(), "", "job", "run", "--detach", "-f", folder(t, "a", "b", "c", "d"), "-o", "name", "--addr", f.addr)
+		if code != c.code || out != c.out || !strings.Contains(errOut, c.errors) || c.errors == "" && errOut != "" {
+			t.Errorf("%+v: exit code %d\n%s%s", c, code, out, errOut)
+		}
+		mu.Lock()
+		if len(stored) != strings.Count(c.out, "\n") || stored["a"] > 1 || stored["b"] > 1 || stored["c"] > 1 || stored["d"] > 1 {
+			t.Errorf("%+v: stored %v", c, stored)
+		}
+		mu.Unlock()
+	}
+}
+
+// TestManyJobsWithAnOpenResult: the response to one job leaves open whether it was accepted. The command says so.
+func TestManyJobsWithAnOpenResult(t *testing.T) {
+	for _, code := range []codes.Code{codes.DeadlineExceeded, codes.Canceled, codes.Unauthenticated} {
+		f := newFake(t)
+		f.many.submit = func(stream bool, _ *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
+			if stream {
+				return nil, status.Error(code, "the region is gone")
+			}
+			return &nusav1.SubmitResponse{Version: 1, Changed: true}, nil
+		}
+		_, errOut, exit := f.run(t.Context(), "", "job", "run", "--detach", "-f", folder(t, "a", "b", "c"), "-o", "name", "--addr", f.addr)
+		why := "the region is gone: "
+		if code == codes.DeadlineExceeded {
+			why = "no response from "
+		}
+		if exit != cli.ExitUnknown || !strings.Contains(errOut, why) || !strings.Contains(errOut, ": default/b") || !strings.Contains(errOut, " may have been accepted; ") {
+			t.Errorf("%s: exit code %d\n%s", code, exit, errOut)
+		}
+	}
+}
+
+// ends runs a command that has to end by itself.
+func ends(t *testing.T, ctx context.Context, f *fake, args ...string) (errOut string, code int) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, errOut, code = f.run(ctx, "", args...)
+	}()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Fatal("the command goes on")
+	}
+	return errOut, code
+}
+
+// TestManyJobsAreInterrupted: an interrupt ends a command that waits for a response.
+func TestManyJobsAreInterrupted(t *testing.T) {
+	dir := folder(t, "a", "b", "c")
+	whole, over := context.WithTimeout(t.Context(), time.Minute)
+	defer over()
+	for range 10 { // without the check, each run ends at once by chance
+		f := newFake(t)
+		ctx, cancel := context.WithCancel(whole)
+		block := make(chan struct{})
+		f.many.before = func(int) error { cancel(); <-block; return nil }
+		errOut, code := ends(t, ctx, f, "job", "run", "--detach", "-f", dir, "-o", "name", "--addr", f.addr)
+		close(block)
+		if code != cli.ExitUnknown || !strings.Contains(errOut, "nusa: interrupted: default/b") {
+			t.Errorf("exit code %d\n%s", code, errOut)
+		}
+	}
+	if whole.Err() != nil {
+		t.Error("the runs took more than a minute")
+	}
+}
+
+// TestManyJobsWithTooManyResponses: a server sends a response to a job that it was not sent.
+func TestManyJobsWithTooManyResponses(t *testing.T) {
+	f := newFake(t)
+	f.many.unasked = 12
+	dir := t.TempDir()
+	large := strings.Repeat("x", 100_000) // the client cannot send all the jobs to a server that reads none
+	for i := range f.many.unasked + 1 {
+		text := fmt.Sprintf("name: j%d\ngroups: {web: {count: 1, tasks: {t: {driver: process, config: {command: x}, env: {A: %s}}}}}\n", i, large)
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%03d.yaml", i)), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	errOut, code := ends(t, t.Context(), f, "job", "run", "--detach", "-f", dir, "-o", "name", "--addr", f.addr)
+	if code == cli.ExitDone || !strings.Contains(errOut, "sent more responses than jobs: see nusa job list") {
+		t.Errorf("exit code %d\n%s", code, errOut)
 	}
 }

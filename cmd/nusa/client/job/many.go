@@ -75,21 +75,32 @@ func (m *many) single() error {
 	return m.result(resp, err)
 }
 
-// patient submits a job by a call. While the queue of the servers is full, it tries again.
+// patient submits a job by a call. While the servers say that the error will pass, it tries again, until no result
+// has come for the time-out.
 func (m *many) patient(i int) (*nusav1.SubmitResponse, error) {
-	until := time.Now().Add(m.Timeout)
+	until := m.latest.Add(m.Timeout)
 	for {
 		resp, err := m.submit(m.Session, m.ref(i), m.jobs[i].JobSpec, m.keys[i])
-		e := rpcerr.From(err)
-		if e.Code != codes.ResourceExhausted || e.RetryAfter == 0 || e.Reason == rpcerr.ReasonStoreFull || time.Until(until) < e.RetryAfter {
+		after := passesAfter(err, i == 0)
+		if after == 0 || time.Until(until) < after {
 			return resp, err
 		}
 		select {
 		case <-m.Ctx.Done():
-			return nil, err
-		case <-time.After(e.RetryAfter):
+			return nil, status.FromContextError(m.Ctx.Err()).Err()
+		case <-time.After(after):
 		}
 	}
+}
+
+// passesAfter returns when a submit that failed makes sense again, or 0: the queue of the servers is full, or another
+// server becomes the active one. The first job does not wait for servers that cannot serve.
+func passesAfter(err error, first bool) time.Duration {
+	e := rpcerr.From(err)
+	if e.Code == codes.ResourceExhausted && e.Reason != rpcerr.ReasonStoreFull || e.Code == codes.Unavailable && !first {
+		return e.RetryAfter
+	}
+	return 0
 }
 
 // streams sends the jobs without a result through streams. A stream that breaks is followed by another one,
@@ -179,10 +190,16 @@ func (m *many) stream() (broke, err error) {
 			case a.err != nil:
 				return a.err, nil
 			}
-			<-room
+			select {
+			case <-room:
+			default: // waiting for room that no job takes would never end
+				return status.Errorf(codes.Internal, "%s sent more responses than jobs: see %s job list", m.Addr, m.Program), nil
+			}
 			if err := m.answered(a.resp); err != nil {
 				return nil, err
 			}
+		case <-ctx.Done(): // the reader of the stream may end without an answer
+			return status.FromContextError(ctx.Err()).Err(), nil
 		case <-tick.C:
 			m.progress.draw(m.done, m.refused, len(m.jobs))
 		case <-time.After(time.Until(m.latest.Add(m.Timeout))):
@@ -200,12 +217,15 @@ func (m *many) answered(a *nusav1.SubmitManyResponse) error {
 		return m.result(a.GetResponse(), nil)
 	case codes.ResourceExhausted, codes.Unavailable:
 		err := m.single()
-		if err != nil && int(m.sent.Load())-m.done > 1 {
+		if err == nil || errors.As(err, new(*cli.ExitError)) && int(m.sent.Load())-m.done == 1 { // it names the only job
+			return err
+		}
+		return m.unsure(err)
+	default:
+		if err := m.result(nil, rpcerr.Error{Code: code, Message: a.GetError(), Problems: a.GetProblems()}.Err()); err != nil {
 			return m.unsure(err)
 		}
-		return err
-	default:
-		return m.result(nil, rpcerr.Error{Code: code, Message: a.GetError(), Problems: a.GetProblems()}.Err())
+		return nil
 	}
 }
 
@@ -273,7 +293,7 @@ func (m *many) unsure(err error) error {
 		advice = "retry each with its key"
 	}
 	what := m.broken(m.Session, err)
-	if st, ok := status.FromError(err); ok && rpcerr.TransportFailure(err) == rpcerr.NoFailure && st.Code() != codes.DeadlineExceeded && st.Code() != codes.Canceled {
+	if st, ok := status.FromError(err); ok && rpcerr.TransportFailure(err) == rpcerr.NoFailure && st.Code() != codes.DeadlineExceeded && !m.Interrupted() {
 		what = term.OneLine(st.Message())
 	}
 	return &cli.ExitError{Code: cli.ExitUnknown, Err: fmt.Errorf("%s: %s%s may have been accepted; %s", what, name, more, advice)}
