@@ -2,6 +2,7 @@ package tiers_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -44,32 +45,12 @@ func (f *federation) reconciles(t *testing.T) {
 		return err
 	})
 	dir := t.TempDir()
-	stop := f.agentIn(dir, "a", "n4", portA, portA+10, portA+20)
-	f.eventually("another agent is ready", func(ctx context.Context) error {
-		r, err := nusav1.NewNodesClient(f.as("operator/jane", portA)).Get(ctx, &nusav1.GetNodeRequest{Id: "n4"})
-		if err == nil && r.GetState() != nusav1.NodeState_NODE_STATE_READY {
-			err = fmt.Errorf("the node is %v", r.GetState())
-		}
-		return err
-	})
-	stop()
-	st, err := store.Open(filepath.Join(dir, "agent.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	have, err := st.Load()
-	if err == nil {
-		err = st.Write(store.OrderBatch([]*nusav1.AllocOrder{ordertest.New("stray-allocation", 1, "mock", map[string]any{})}, nil, have.Position))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := st.Close(); err != nil {
-		t.Fatal(err)
-	}
+	// An agent that stops before it has the first list of its orders gets the whole list later. A whole list replaces
+	// what the agent has, so the region would not see the stray allocation.
+	f.eventually("another agent has its orders", func(context.Context) error { return f.strayIn(dir) })
 	// The region compares by itself after a reconnection. So the log of its master shows the repair, too.
 	logged := f.logged(t, "a", "a difference was repaired", map[string]string{"kind": "agent_stray", "object": "n4/stray-allocation"})
-	stop = f.agentIn(dir, "a", "n4", portA, portA+10, portA+20)
+	stop := f.agentIn(dir, "a", "n4", portA, portA+10, portA+20)
 	f.eventually("the stray allocation is found", func(ctx context.Context) error {
 		repairs, _, err := f.reconciled(ctx)
 		select {
@@ -96,6 +77,32 @@ func (f *federation) reconciles(t *testing.T) {
 			t.Errorf("%s reconciles: %v", member, err)
 		}
 	}
+}
+
+// strayIn runs agent n4 until the node is ready, and then stores an allocation in its data directory that its region
+// does not know. It returns an error if the agent has no list of its orders yet.
+func (f *federation) strayIn(dir string) error {
+	stop := f.agentIn(dir, "a", "n4", portA, portA+10, portA+20)
+	f.eventually("another agent is ready", func(ctx context.Context) error {
+		r, err := nusav1.NewNodesClient(f.as("operator/jane", portA)).Get(ctx, &nusav1.GetNodeRequest{Id: "n4"})
+		if err == nil && r.GetState() != nusav1.NodeState_NODE_STATE_READY {
+			err = fmt.Errorf("the node is %v", r.GetState())
+		}
+		return err
+	})
+	stop()
+	st, err := store.Open(filepath.Join(dir, "agent.db"))
+	if err != nil {
+		return err
+	}
+	have, err := st.Load()
+	if err == nil && have.Position.Epoch == "" {
+		err = errors.New("the agent has no list of its orders")
+	}
+	if err == nil {
+		err = st.Write(store.OrderBatch([]*nusav1.AllocOrder{ordertest.New("stray-allocation", 1, "mock", map[string]any{})}, nil, have.Position))
+	}
+	return errors.Join(err, st.Close())
 }
 
 // logged returns a channel that is closed when the master of a region logs a message with attributes. An
