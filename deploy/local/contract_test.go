@@ -229,9 +229,13 @@ func (c *contract) learn() {
 	}
 	for name, path := range map[string]string{"allocation": "/v1/allocations", "node": "/v1/nodes"} {
 		_, body := c.do(http.MethodGet, path, nil, "")
-		var list map[string][]struct{ ID string }
-		if err := json.Unmarshal(body, &list); err == nil && len(list[name+"s"]) > 0 {
-			c.values[name] = list[name+"s"][0].ID
+		var fields map[string]json.RawMessage
+		var list []struct{ ID string }
+		if err := json.Unmarshal(body, &fields); err != nil || fields[name+"s"] != nil && json.Unmarshal(fields[name+"s"], &list) != nil {
+			c.t.Fatalf("%s: %s", path, body)
+		}
+		if len(list) > 0 {
+			c.values[name] = list[0].ID
 		}
 	}
 }
