@@ -85,7 +85,7 @@ func TestAGapStaysWithItsRecords(t *testing.T) {
 	}
 }
 
-// TestCountWithoutOlderCopies: a record of which only the newer copy is left counts once.
+// TestCountWithoutOlderCopies: a record counts once when only its newer copy is left.
 func TestCountWithoutOlderCopies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 33)

@@ -38,7 +38,7 @@ type globalTerm struct {
 	flows      map[string]*flowRecord
 	sems       semaphoreTerm
 	rollouts   map[string]*rolloutRecord
-	healthy    map[string]*jobRecord    // versions of which every instance has run
+	healthy    map[string]*jobRecord    // versions that every instance has run
 	rolling    map[string]*rollout.Soft // soft
 	regions    map[string]*globalRegion
 	names      []string // names of the regions, sorted

@@ -129,7 +129,7 @@ func (t rollouts) storeEnds(ends []place.RegionEnd) {
 	}
 }
 
-// healthyPrefix is that of the latest versions of which every instance has run.
+// healthyPrefix is the prefix of the records of the latest versions that every instance has run.
 const healthyPrefix = "healthy/"
 
 // origin returns the version whose spec a version has: its own, or the one to which it was taken back.

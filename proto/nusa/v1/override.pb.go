@@ -32,7 +32,7 @@ type ListOverridesRequest struct {
 	// Only overrides in one of these states: stopped (every group is stopped), scaled (others), holding (instances are
 	// stopped because of the override now). An override may have several states. Empty: all states.
 	States []string `protobuf:"bytes,3,rep,name=states,proto3" json:"states,omitempty"`
-	// Only overrides of jobs that have all of these labels. A region knows those of the jobs of which it has a part.
+	// Only overrides of jobs that have all of these labels. A region knows the labels of jobs that have instances there.
 	Labels        map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

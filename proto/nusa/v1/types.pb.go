@@ -1503,7 +1503,7 @@ type RegionReport struct {
 	// Accelerators of the region. Unset: the region does not say, because it has more than 64
 	// models or an earlier version of Nusa.
 	Gpus *GPUTotals `protobuf:"bytes,17,opt,name=gpus,proto3" json:"gpus,omitempty"`
-	// The region has more than 64 drivers, so `drivers` does not name all of them, or none. Any other one may be healthy too.
+	// The region has more than 64 drivers, so `drivers` names only some of them, or none. Other drivers may be healthy, too.
 	DriversTruncated bool `protobuf:"varint,18,opt,name=drivers_truncated,json=driversTruncated,proto3" json:"drivers_truncated,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
