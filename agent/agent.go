@@ -194,7 +194,7 @@ func (r *role) run(ctx context.Context, web *serve.Server) error {
 	})
 	g.Go(func() error { return web.Run(gctx) })
 	g.Go(func() error { return r.services.run(gctx) })
-	g.Go(func() error { return calls.Serve(r.pool.Tunnels()) })
+	g.Go(func() error { return serve.GRPC(calls, r.pool.Tunnels()) })
 	g.Go(func() error {
 		<-gctx.Done()
 		calls.Stop() // closes the tunnels' listener too

@@ -117,6 +117,18 @@ func runAgentReady(t *testing.T, c Config, onReady func(Addresses)) (stop func()
 	return stop
 }
 
+// TestStopWhileStarting: an agent that is stopped while it starts ends without an error.
+func TestStopWhileStarting(t *testing.T) {
+	for range 20 {
+		ctx, cancel := context.WithCancel(t.Context())
+		c := testConfig(t, t.TempDir(), newMock(), "127.0.0.1:1")
+		c.Ready = func(Addresses) { cancel() }
+		if err := Run(ctx, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func newMock() *mock.Driver { return mock.New(mock.Config{Clock: boottime.Now}) }
 
 func newMaster(t *testing.T) *server {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/nusa-scheduler/nusa/internal/series"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/regional/gossip"
@@ -157,10 +155,7 @@ func (s *server) othersConfigured() bool {
 
 // serveTunnels serves the calls that come through tunnels to the global tier.
 func (s *server) serveTunnels() error {
-	if err := s.serve.GRPC.Serve(s.tunnels); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-		return err
-	}
-	return nil
+	return serve.GRPC(s.serve.GRPC, s.tunnels)
 }
 
 // group returns the name of the Raft group in gossip. A later incarnation of the log has

@@ -2,6 +2,8 @@ package serve
 
 import (
 	"context"
+	"errors"
+	"net"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,6 +33,15 @@ const (
 	// gRPC's default is 32 KiB.
 	smallBuffer = 4 << 10
 )
+
+// GRPC serves the calls of a listener until the server is stopped. It returns nil then, also if the server was stopped
+// before it served.
+func GRPC(s *grpc.Server, l net.Listener) error {
+	if err := s.Serve(l); !errors.Is(err, grpc.ErrServerStopped) {
+		return err
+	}
+	return nil
+}
 
 func newGRPC(o Options, unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) *grpc.Server {
 	opts := []grpc.ServerOption{

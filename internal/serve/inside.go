@@ -114,7 +114,7 @@ func (i *inside) end() {
 
 // serveInside serves gRPC on the connections within this process.
 func (s *Server) serveInside() error {
-	if err := s.GRPC.Serve(s.inside); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+	if err := GRPC(s.GRPC, s.inside); err != nil {
 		return fmt.Errorf("serve gRPC within the process: %w", err)
 	}
 	return nil

@@ -244,7 +244,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	if s.grpcLis != nil {
 		g.Go(func() error {
-			if err := s.GRPC.Serve(s.grpcLis); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			if err := GRPC(s.GRPC, s.grpcLis); err != nil {
 				return fmt.Errorf("serve gRPC on %s: %w", s.GRPCAddr(), err)
 			}
 			return nil
@@ -255,7 +255,7 @@ func (s *Server) Run(ctx context.Context) error {
 			continue
 		}
 		g.Go(func() error {
-			if err := s.GRPC.Serve(lis); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			if err := GRPC(s.GRPC, lis); err != nil {
 				return fmt.Errorf("serve gRPC on %s: %w", lis.Addr(), err)
 			}
 			return nil

@@ -148,6 +148,23 @@ func TestMessageSizesAreBounded(t *testing.T) {
 	}
 }
 
+// TestStopBeforeServing: a server that is stopped before it serves has ended without an error, and has closed its
+// listener.
+func TestStopBeforeServing(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	s.Stop()
+	if err := serve.GRPC(s, l); err != nil {
+		t.Error(err)
+	}
+	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the listener returned %v", err)
+	}
+}
+
 func TestAddressInUse(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

@@ -56,7 +56,10 @@ func Serve(name string, d driver.Driver) error {
 		defer t.Stop()
 		s.GracefulStop()
 	}()
-	return s.Serve(l)
+	if err := s.Serve(l); !errors.Is(err, grpc.ErrServerStopped) {
+		return err
+	}
+	return nil // the agent ended before this driver served
 }
 
 // server serves a driver over gRPC.
