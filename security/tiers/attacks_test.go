@@ -204,7 +204,7 @@ func (f *federation) attackReports(t *testing.T, allocs []*nusav1.Allocation) {
 	}
 	for _, a := range list.GetAllocations() {
 		if slices.Contains(ids, a.GetId()) && a.GetState() != nusav1.AllocState_ALLOC_STATE_RUNNING {
-			t.Errorf("the region believes that %s is %s", a.GetId(), a.GetState())
+			t.Errorf("the region believes that %s is %s: %q, desired %s", a.GetId(), a.GetState(), a.GetMessage(), a.GetDesired())
 		}
 	}
 }

@@ -117,10 +117,35 @@ func (f *federation) overridesNameTheirCaller(t *testing.T) {
 			}
 			return err
 		})
+		f.instancesInA(web, 1)
 		if r, err := c.Clear(t.Context(), &nusav1.ClearOverrideRequest{Job: web, Region: "a"}); err != nil || !r.GetCleared() {
 			t.Errorf("clear: %v, %v", r, err)
 		}
+		f.instancesInA(web, 2)
 	}
+}
+
+// instancesInA waits until exactly want instances of a job are to run in region a. A plan that the master made before an
+// override changed may still stop an instance afterwards, so a test waits for the effect of each change.
+func (f *federation) instancesInA(ref *nusav1.JobRef, want int) {
+	f.t.Helper()
+	jane := nusav1.NewAllocationsClient(f.as("operator/jane", portA))
+	f.eventually(fmt.Sprintf("%d instances are to run in region a", want), func(ctx context.Context) error {
+		r, err := jane.List(ctx, &nusav1.ListAllocationsRequest{Job: ref, All: true})
+		if err != nil {
+			return err
+		}
+		got := 0
+		for _, a := range r.GetAllocations() {
+			if a.GetDesired() == nusav1.AllocDesired_ALLOC_DESIRED_RUN {
+				got++
+			}
+		}
+		if got != want {
+			return fmt.Errorf("%d instances", got)
+		}
+		return nil
+	})
 }
 
 // refused returns an error unless a call of a principal was refused. A principal that may not read an

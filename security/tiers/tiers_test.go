@@ -206,7 +206,7 @@ groups:
 `
 
 // runJob submits a job through the standby server, and waits until it runs in both regions. It
-// returns the allocations.
+// returns the allocations. None of them is about to stop.
 func (f *federation) runJob() []*nusav1.Allocation {
 	f.t.Helper()
 	spec, err := job.Parse([]byte(twoRegions), "job.yaml")
@@ -231,7 +231,9 @@ func (f *federation) runJob() []*nusav1.Allocation {
 		if err != nil {
 			return err
 		}
-		running = slices.DeleteFunc(r.GetAllocations(), func(a *nusav1.Allocation) bool { return a.GetState() != nusav1.AllocState_ALLOC_STATE_RUNNING })
+		running = slices.DeleteFunc(r.GetAllocations(), func(a *nusav1.Allocation) bool {
+			return a.GetState() != nusav1.AllocState_ALLOC_STATE_RUNNING || a.GetDesired() != nusav1.AllocDesired_ALLOC_DESIRED_RUN
+		})
 		regions := map[string]bool{}
 		for _, a := range running {
 			regions[a.GetRegion()] = true
