@@ -392,8 +392,8 @@ type SubmitRequest struct {
 	// the job has another type.
 	Again bool `protobuf:"varint,4,opt,name=again,proto3" json:"again,omitempty"`
 	// Optional tag of the new version, 1..63 of [a-z0-9._-], starting with a letter or a digit. No other
-	// stored version of the job may have it. Only for jobs of the federation. The present version gets
-	// the tag if the submit changes nothing.
+	// stored version of the job may have it. The present version gets the tag if the submit changes nothing.
+	// FAILED_PRECONDITION: it is a region's own job, and a server of the region is of an earlier version.
 	Tag           string `protobuf:"bytes,5,opt,name=tag,proto3" json:"tag,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

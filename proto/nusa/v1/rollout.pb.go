@@ -123,17 +123,20 @@ type JobVersion struct {
 	Replaced *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=replaced,proto3" json:"replaced,omitempty"`
 	// Empty: it has no tag.
 	Tag string `protobuf:"bytes,4,opt,name=tag,proto3" json:"tag,omitempty"`
-	// Only if this version is the result of a failed rollout.
+	// Only if this version is the result of a failed rollout. Never for a region's own job.
 	Reverted *Reverted `protobuf:"bytes,5,opt,name=reverted,proto3" json:"reverted,omitempty"`
 	// Bytes in the store. 0 for the present version.
 	Bytes int64 `protobuf:"varint,6,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	// What the version changed in place when its rollout was done, or when the next version replaced it. Sorted
-	// by group. Empty: nothing, or a server of an earlier version of Nusa was active then.
+	// by group. Empty: nothing, or a server of an earlier version of Nusa was active then, or it is one of a
+	// region's own jobs.
 	InPlace []*InPlaceChange `protobuf:"bytes,7,rep,name=in_place,json=inPlace,proto3" json:"in_place,omitempty"`
 	// Why the version had failed when the next version replaced it, or why it has failed now. Empty: it has not
 	// failed, or nothing is known about it.
 	Failed string `protobuf:"bytes,8,opt,name=failed,proto3" json:"failed,omitempty"`
 	// Every instance ran the version, and it has not failed since. False: not so, or nothing is known about it.
+	// For a region's own job: every instance ran the version, or had completed, when the next version replaced it
+	// or the job was stopped.
 	Complete      bool `protobuf:"varint,9,opt,name=complete,proto3" json:"complete,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -33,12 +33,16 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Rollouts shows and changes the versions of jobs of the federation, and the rollout of the present
-// version. Only the global tier serves the service. INVALID_ARGUMENT: the job belongs to a region.
+// Rollouts shows and changes the versions of jobs, and the rollout of the present version. The global tier
+// serves it for jobs of the federation, and the servers of a region for the region's own jobs
+// (name@region). The global tier passes on calls about jobs whose JobRef.region is set.
+// FAILED_PRECONDITION at a server of a region: the job belongs to the federation, so ask a global server.
+// UNIMPLEMENTED: a server of the region is of an earlier version.
 type RolloutsClient interface {
 	// History lists the present version and the earlier ones that are stored, latest first. The latest
-	// 30 are stored, each for 90 days from its replacement, and at most 16 more that have a tag. A
-	// version whose compressed spec has over 384 KiB is not stored.
+	// 30 are stored, each for 90 days from its replacement, and at most 16 more that have a tag. For jobs of the
+	// federation, a version whose compressed spec has over 384 KiB is not stored. A region stores at most 4 MiB of
+	// versions of one job, and 64 MiB in all: the oldest go first, those without a tag before the others.
 	History(ctx context.Context, in *JobHistoryRequest, opts ...grpc.CallOption) (*JobHistory, error)
 	// Diff returns the fields in which two versions differ.
 	Diff(ctx context.Context, in *JobDiffRequest, opts ...grpc.CallOption) (*JobDiff, error)
@@ -46,11 +50,13 @@ type RolloutsClient interface {
 	// right as for a submit. NOT_FOUND: the version is not stored.
 	Revert(ctx context.Context, in *RevertJobRequest, opts ...grpc.CallOption) (*SubmitResponse, error)
 	// Tag gives a version a tag, or removes its tag. ALREADY_EXISTS: another version has the tag.
-	// FAILED_PRECONDITION: the job has ended and is kept as history.
+	// FAILED_PRECONDITION: the job has ended and is kept as history, or a server of the job's region is of an earlier
+	// version.
 	Tag(ctx context.Context, in *TagVersionRequest, opts ...grpc.CallOption) (*JobVersion, error)
 	// Pause stops the rollout of the present version before the next region. Regions that have the
 	// version finish their part. The next version is not paused.
-	// FAILED_PRECONDITION: no rollout is in progress.
+	// FAILED_PRECONDITION: no rollout is in progress. INVALID_ARGUMENT, also of the three calls below: it is
+	// one of a region's own jobs, whose rollouts have no canaries and no pauses.
 	Pause(ctx context.Context, in *ControlRolloutRequest, opts ...grpc.CallOption) (*Rollout, error)
 	// Resume continues a rollout that is paused or has failed. Its deadlines start again. If it waits
 	// because of update.regions.pause_between, the pause ends.
@@ -157,12 +163,16 @@ func (c *rolloutsClient) Fail(ctx context.Context, in *ControlRolloutRequest, op
 // All implementations must embed UnimplementedRolloutsServer
 // for forward compatibility.
 //
-// Rollouts shows and changes the versions of jobs of the federation, and the rollout of the present
-// version. Only the global tier serves the service. INVALID_ARGUMENT: the job belongs to a region.
+// Rollouts shows and changes the versions of jobs, and the rollout of the present version. The global tier
+// serves it for jobs of the federation, and the servers of a region for the region's own jobs
+// (name@region). The global tier passes on calls about jobs whose JobRef.region is set.
+// FAILED_PRECONDITION at a server of a region: the job belongs to the federation, so ask a global server.
+// UNIMPLEMENTED: a server of the region is of an earlier version.
 type RolloutsServer interface {
 	// History lists the present version and the earlier ones that are stored, latest first. The latest
-	// 30 are stored, each for 90 days from its replacement, and at most 16 more that have a tag. A
-	// version whose compressed spec has over 384 KiB is not stored.
+	// 30 are stored, each for 90 days from its replacement, and at most 16 more that have a tag. For jobs of the
+	// federation, a version whose compressed spec has over 384 KiB is not stored. A region stores at most 4 MiB of
+	// versions of one job, and 64 MiB in all: the oldest go first, those without a tag before the others.
 	History(context.Context, *JobHistoryRequest) (*JobHistory, error)
 	// Diff returns the fields in which two versions differ.
 	Diff(context.Context, *JobDiffRequest) (*JobDiff, error)
@@ -170,11 +180,13 @@ type RolloutsServer interface {
 	// right as for a submit. NOT_FOUND: the version is not stored.
 	Revert(context.Context, *RevertJobRequest) (*SubmitResponse, error)
 	// Tag gives a version a tag, or removes its tag. ALREADY_EXISTS: another version has the tag.
-	// FAILED_PRECONDITION: the job has ended and is kept as history.
+	// FAILED_PRECONDITION: the job has ended and is kept as history, or a server of the job's region is of an earlier
+	// version.
 	Tag(context.Context, *TagVersionRequest) (*JobVersion, error)
 	// Pause stops the rollout of the present version before the next region. Regions that have the
 	// version finish their part. The next version is not paused.
-	// FAILED_PRECONDITION: no rollout is in progress.
+	// FAILED_PRECONDITION: no rollout is in progress. INVALID_ARGUMENT, also of the three calls below: it is
+	// one of a region's own jobs, whose rollouts have no canaries and no pauses.
 	Pause(context.Context, *ControlRolloutRequest) (*Rollout, error)
 	// Resume continues a rollout that is paused or has failed. Its deadlines start again. If it waits
 	// because of update.regions.pause_between, the pause ends.
