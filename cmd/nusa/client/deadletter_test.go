@@ -148,6 +148,13 @@ func TestEditedRedrive(t *testing.T) {
 	if left, _ := filepath.Glob(dir + "/*/*.yaml"); len(left) != 1 {
 		t.Errorf("files %v stay, want one", left)
 	}
+	for _, editor := range []string{"true", "sed -i 1d"} { // it leaves the job as it is
+		t.Setenv("EDITOR", editor)
+		_, errOut, code := f.run(t.Context(), "", "deadletter", "redrive", "3f9a", "--edit", "--addr", f.addr)
+		if left, _ := filepath.Glob(dir + "/*/*.yaml"); code != 1 || !strings.Contains(errOut, "run it again as it is with nusa deadletter redrive 3f9a01bc0d0e0f01") || len(left) != 1 || len(f.letters.redriven) != 1 {
+			t.Errorf("editor %s: code %d, files %v: %s", editor, code, left, errOut)
+		}
+	}
 	t.Setenv("EDITOR", "truncate -s 0")
 	if _, errOut, code := f.run(t.Context(), "", "deadletter", "redrive", "3f9a", "--edit", "--addr", f.addr); code != 1 || !strings.Contains(errOut, "nothing is redriven") {
 		t.Errorf("code %d: %s", code, errOut)

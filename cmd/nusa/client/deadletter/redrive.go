@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
@@ -26,8 +27,8 @@ func redriveCommand(s *cli.Settings) *cobra.Command {
 		Use: "redrive [ID...]", Aliases: []string{"retry"}, Short: "Run failed instances again", Args: cobra.ArbitraryArgs,
 		Long: `Submits, for each dead letter, a job that runs the instance again with the same
 $NUSA_INDEX. Its name is that of the job, a dot, r and the id. With --edit the editor
-$VISUAL or $EDITOR opens the job first; with --file the job is read from a file. Flags
-such as --job select open dead letters.`,
+$VISUAL or $EDITOR opens the job first, and a job that was not changed is not submitted.
+With --file the job is read from a file. Flags such as --job select open dead letters.`,
 		Example: `  nusa deadletter redrive 3f9a01bc
   nusa deadletter redrive 3f9a01bc --edit
   nusa deadletter redrive --job frames --category node_lost`,
@@ -129,22 +130,26 @@ func (e *edited) open(c *cli.Session, id string) error {
 		return err
 	}
 	e.path, e.id = filepath.Join(dir, l.GetId()+".yaml"), l.GetId()
-	head := fmt.Sprintf("# %s: %s. Save and leave the editor to run it again; remove everything to give up.\n", instance(l), failure(l.GetFailure()))
-	if err := os.WriteFile(e.path, append([]byte(head), text...), 0o600); err != nil {
+	head := fmt.Sprintf("# %s: %s. Change the job, save it and leave the editor to run it again; leave without a change to give up.\n", instance(l), failure(l.GetFailure()))
+	text = append([]byte(head), text...)
+	if err := os.WriteFile(e.path, text, 0o600); err != nil {
 		return err
 	}
 	if err := runEditor(c.Ctx, c.Cmd, e.path); err != nil {
 		return e.end(c, err)
 	}
 	data, err := os.ReadFile(e.path)
-	if err == nil && len(bytes.TrimSpace(data)) == 0 {
-		err = errors.New("the file is empty: nothing is redriven")
-	}
-	if err == nil {
-		e.spec, err = job.Parse(data, e.path)
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return e.end(c, err)
+	case len(bytes.TrimSpace(data)) == 0:
+		return e.end(c, errors.New("the file is empty: nothing is redriven"))
+	}
+	if e.spec, err = job.Parse(data, e.path); err != nil {
+		return e.end(c, err)
+	}
+	if was, err := job.Parse(text, e.path); err == nil && proto.Equal(was, e.spec) {
+		return cmp.Or(os.RemoveAll(dir), fmt.Errorf("the job was not changed, so nothing is redriven: run it again as it is with %s deadletter redrive %s", c.Program, l.GetId()))
 	}
 	return nil
 }
