@@ -113,9 +113,9 @@ func (s *Service) steer(ctx context.Context, req *nusav1.ControlRolloutRequest, 
 		was := t.Rollout(k)
 		switch {
 		case was == nil, was.GetRun() != rec.Run(rev), was.GetVersion() != rec.RolledOut(), rec.Stopped():
-			return status.Errorf(codes.FailedPrecondition, "no rollout of job %s is in progress: `nusa job status %s` shows its state", k, k)
+			return status.Errorf(codes.FailedPrecondition, "no rollout of job %s is in progress: a changed version begins one; `nusa job status %s` shows its state", k, k)
 		case was.GetDone():
-			return status.Errorf(codes.FailedPrecondition, "the rollout of version %d of job %s is done", was.GetVersion(), k)
+			return status.Errorf(codes.FailedPrecondition, "the rollout of version %d of job %s is done: `nusa job history %s` lists the versions, and `nusa job revert %s` goes back to the one before", was.GetVersion(), k, k, k)
 		case was.GetFailed() != "" && verb != "resume":
 			return status.Errorf(codes.FailedPrecondition, "version %d of job %s has failed: `nusa job resume %s` tries again, `nusa job revert %s` goes back", was.GetVersion(), k, k, k)
 		}

@@ -2,6 +2,7 @@ package schedules
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -41,7 +42,7 @@ func CheckPayload(rule nusav1.Payload, payload []byte) error {
 	case len(payload) > job.MaxPayload:
 		return invalid("payload", "has %d bytes, at most %d are allowed: put more into an artifact", len(payload), job.MaxPayload)
 	case len(payload) == 0 && rule == nusav1.Payload_PAYLOAD_REQUIRED:
-		return invalid("payload", "is missing: the job requires one")
+		return invalid("payload", "is missing: the job requires one: nusa job dispatch JOB --payload FILE")
 	case len(payload) > 0 && rule == nusav1.Payload_PAYLOAD_FORBIDDEN:
 		return invalid("payload", "the job takes none")
 	case !utf8.Valid(payload) || bytes.ContainsRune(payload, 0):
@@ -67,8 +68,8 @@ func checkDispatch(p *nusav1.Parameterized, req *nusav1.DispatchJobRequest) erro
 		sum += len(name) + len(value)
 		switch {
 		case !slices.Contains(p.GetMetaRequired(), name) && !slices.Contains(p.GetMetaOptional(), name):
-			known := slices.Concat(p.GetMetaRequired(), p.GetMetaOptional())
-			return invalid("meta", "the job has no value %q; it has %s", name, strings.Join(known, ", "))
+			known := strings.Join(slices.Concat(p.GetMetaRequired(), p.GetMetaOptional()), ", ")
+			return invalid("meta", "the job has no value %q; it has %s", name, cmp.Or(known, "none"))
 		case len(value) > job.MaxMeta:
 			return invalid("meta", "%s has %d bytes, at most %d are allowed: use the payload", name, len(value), job.MaxMeta)
 		case !utf8.ValidString(value) || strings.ContainsRune(value, 0) || strings.Contains(value, reference):
@@ -80,7 +81,7 @@ func checkDispatch(p *nusav1.Parameterized, req *nusav1.DispatchJobRequest) erro
 	}
 	for _, name := range p.GetMetaRequired() {
 		if _, given := req.GetMeta()[name]; !given {
-			return invalid("meta", "%s is missing: the job requires it", name)
+			return invalid("meta", "%s is missing: the job requires it: nusa job dispatch JOB --meta %s=VALUE", name, name)
 		}
 	}
 	return nil

@@ -91,9 +91,9 @@ func (s *Service) found(ctx context.Context, ref *nusav1.JobRef, what string) (*
 	case e.spec == nil && j.Record.Type() == place.Workflow:
 		return nil, nil, status.Errorf(codes.FailedPrecondition, "workflow %s has no schedule: `nusa workflow list %s` shows its runs", k, k.Name)
 	case e.spec == nil:
-		return nil, nil, status.Errorf(codes.FailedPrecondition, "job %s has neither schedule nor parameterized: it begins no runs", k)
+		return nil, nil, status.Errorf(codes.FailedPrecondition, "job %s has neither schedule nor parameterized, so it begins no runs: give its file one of them, and submit it with nusa job run", k)
 	case what == "schedule" && !has:
-		return nil, nil, status.Errorf(codes.FailedPrecondition, "job %s has no schedule: begin a run with nusa job dispatch", k)
+		return nil, nil, status.Errorf(codes.FailedPrecondition, "job %s has no schedule: begin a run with nusa job dispatch %s", k, k)
 	case what != "" && !has:
 		return nil, nil, status.Errorf(codes.FailedPrecondition, "job %s has no parameterized: it takes no dispatch; begin a run with nusa job schedule trigger %s", k, k.Name)
 	case j.Record.Stopped() && what != "":

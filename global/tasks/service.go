@@ -138,7 +138,7 @@ func (s *Service) Get(ctx context.Context, req *nusav1.GetTaskRequest) (*nusav1.
 		if call.Confined() {
 			return rpcerr.NotFound(rpcerr.KindAlloc, prefix, call.Missing(prefix))
 		}
-		return rpcerr.NotFound(rpcerr.KindAlloc, prefix, fmt.Sprintf("no history has a task whose id begins with %q: `nusa task list` shows it", prefix))
+		return rpcerr.NotFound(rpcerr.KindAlloc, prefix, fmt.Sprintf("no history has a task whose id begins with %q: `nusa task list --limit 0` shows all that are kept", prefix))
 	}
 	switch {
 	case len(all) > 1 && call.Confined(), len(all) == 1 && all[0].ambiguous != nil && call.Confined():

@@ -123,7 +123,7 @@ func (s *Service) Get(ctx context.Context, req *nusav1.GetTaskRequest) (*nusav1.
 	case found == nil && call.Confined():
 		return nil, rpcerr.NotFound(rpcerr.KindAlloc, prefix, call.Missing(prefix))
 	case found == nil:
-		return nil, rpcerr.NotFound(rpcerr.KindAlloc, prefix, fmt.Sprintf("the history has no task whose id begins with %q: `nusa task list` shows it", prefix))
+		return nil, rpcerr.NotFound(rpcerr.KindAlloc, prefix, fmt.Sprintf("the history has no task whose id begins with %q: `nusa task list --limit 0` shows all that are kept", prefix))
 	}
 	rec := found.Task
 	if err := call.Find(rec.GetNamespace(), "", rec.GetId(), func() error { return rpcerr.NotFound(rpcerr.KindAlloc, prefix, call.Missing(prefix)) }); err != nil {
