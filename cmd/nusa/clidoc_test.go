@@ -38,6 +38,13 @@ const cliIntro = `# Commands
 Jobs are named ` + "`NAME`, `NAMESPACE/NAME` or, when they belong to one region, `NAME@REGION`" + `. Instances are named by their
 allocation's id, or the beginning of it, or as ` + "`JOB/GROUP/INDEX`" + `.
 
+## Completion
+
+The shell completes commands, flags and the names that the server has: jobs, regions, nodes, allocations, groups, versions,
+labels and runs. ` + "`nusa completion --help`" + ` names the other shells.
+
+` + "```sh example\nsource <(nusa completion bash)                   # in ~/.bashrc\n```" + `
+
 ## Exit codes
 
 | code | meaning |

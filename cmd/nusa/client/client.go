@@ -69,6 +69,9 @@ failed, and the job was taken back. job plan: 0 no change, 1 changes, 255 error.
 	cli.Instead(root, "job stop", "stop", "rm", "delete")
 	cli.Instead(root, "alloc logs", "logs")
 	cli.Instead(root, "alloc exec", "exec")
+	for name, here := range inOtherSchedulers {
+		cli.Instead(root, here, name)
+	}
 	root.SetFlagErrorFunc(cli.FlagError)
 	root.SetHelpCommand(helpCommand())
 	root.SetHelpFunc(cli.Help)
@@ -79,6 +82,15 @@ failed, and the job was taken back. job plan: 0 no change, 1 changes, 255 error.
 		&cobra.Group{ID: groupRoles, Title: "Run Nusa:"},
 	)
 	return root
+}
+
+// inOtherSchedulers are commands of Nomad, Slurm, Kubernetes and Argo, by what does the same here.
+var inOtherSchedulers = map[string]string{
+	"sbatch": "job run", "srun": "job run", "squeue": "job list", "scancel": "job stop", "sinfo": "node list", "sacct": "task list",
+	"deployment": "job status", "rollout": "job status", "cp": "alloc fs cp", "scale": "job scale", "restart": "job restart", "drain": "node drain", "cordon": "node cordon",
+	"dispatch": "job dispatch", "promote": "job promote", "revert": "job revert", "plan": "job plan", "validate": "job validate", "init": "job init",
+	"nodes": "node list", "regions": "region list", "allocs": "alloc list", "tasks": "task list", "workflows": "workflow list", "schedule": "job schedule", "cron": "job schedule",
+	"retry": "workflow retry", "redrive": "deadletter redrive", "dlq": "deadletter list",
 }
 
 // Commands returns the commands of the client, which the caller adds to Root.

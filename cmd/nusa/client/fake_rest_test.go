@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,6 +53,17 @@ func (f allocServer) List(_ context.Context, r *nusav1.ListAllocationsRequest) (
 		return &nusav1.ListAllocationsResponse{Allocations: []*nusav1.Allocation{all[0], all[3]}}, nil
 	case "many":
 		return &nusav1.ListAllocationsResponse{Allocations: sample.ManyAllocs()}, nil
+	case "earlier": // a server of an earlier version: it ignores states. Of many allocations the latest two have failed
+		most := int(cmp.Or(r.GetLimit(), 1000))
+		out := &nusav1.ListAllocationsResponse{Truncated: most < 1200}
+		for i := range min(most, 1200) {
+			state := nusav1.AllocState_ALLOC_STATE_COMPLETE
+			if i >= 1198 {
+				state = nusav1.AllocState_ALLOC_STATE_FAILED
+			}
+			out.Allocations = append(out.Allocations, &nusav1.Allocation{Id: fmt.Sprint("alloc-", i), State: state})
+		}
+		return out, nil
 	case "watch":
 		return &nusav1.ListAllocationsResponse{Allocations: sample.EverywhereAllocs()}, nil
 	}
@@ -314,6 +326,10 @@ type workflowServer struct {
 	nusav1.UnimplementedWorkflowsServer
 }
 
+func (workflowServer) Run(_ context.Context, r *nusav1.RunWorkflowRequest) (*nusav1.WorkflowRun, error) {
+	return &nusav1.WorkflowRun{Namespace: r.GetJob().GetNamespace(), Name: r.GetJob().GetName() + ".1"}, nil
+}
+
 func (workflowServer) Get(_ context.Context, r *nusav1.GetWorkflowRunRequest) (*nusav1.WorkflowRunStatus, error) {
 	out := &nusav1.WorkflowRunStatus{}
 	for name, state := range map[string]nusav1.StepState{
@@ -324,4 +340,13 @@ func (workflowServer) Get(_ context.Context, r *nusav1.GetWorkflowRunRequest) (*
 		}
 	}
 	return out, nil
+}
+
+// rolloutServer has three versions of each job.
+type rolloutServer struct {
+	nusav1.UnimplementedRolloutsServer
+}
+
+func (rolloutServer) History(context.Context, *nusav1.JobHistoryRequest) (*nusav1.JobHistory, error) {
+	return &nusav1.JobHistory{Versions: []*nusav1.JobVersion{{Version: 3}, {Version: 2, Tag: "stable"}, {Version: 1}}}, nil
 }

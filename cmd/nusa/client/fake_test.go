@@ -105,6 +105,7 @@ func newFake(t *testing.T) *fake {
 	nusav1.RegisterWorkflowsServer(s, workflowServer{})
 	nusav1.RegisterSemaphoresServer(s, &semaphoreServer{})
 	nusav1.RegisterServicesServer(s, serviceServer{})
+	nusav1.RegisterRolloutsServer(s, rolloutServer{})
 	nusav1.RegisterSchedulesServer(s, scheduleServer{notes: f.notes})
 	nusav1.RegisterSystemServer(s, f)
 	nusav1.RegisterOverviewServer(s, overviewServer{})

@@ -100,6 +100,22 @@ func TestFiltersOfEarlierVersions(t *testing.T) {
 	}
 }
 
+// TestStatesBeyondACutList: a server of an earlier version cuts its list before the command selects.
+func TestStatesBeyondACutList(t *testing.T) {
+	f := newFake(t)
+	for line, want := range map[string]string{
+		"alloc list --job earlier --state failed -o name":           "alloc-1198\nalloc-1199\n",
+		"alloc list --job earlier --state failed -o name --limit 1": "alloc-1198\nnusa: there are more: use --limit, or narrow it with --job, --node or --region\n",
+		"alloc list --job earlier --state lost --limit 0":           "nusa: --limit: 0 is not 1..10000\n",
+		"job list --limit 1 -o name":                                "default/api\nnusa: there are more: use a greater --limit, or narrow it with --state, --label or --namespace\n",
+		"job list --limit -1":                                       "nusa: --limit: -1 is negative; 0 is all\n",
+	} {
+		if out, errOut, _ := f.run(t.Context(), "", append(strings.Fields(line), "--addr", f.addr)...); out+errOut != want {
+			t.Errorf("%s: %q, want %q", line, out+errOut, want)
+		}
+	}
+}
+
 // TestChangesByLabelsAcrossServers: servers of two versions serve one after the other, and the earlier one returns the list
 // of what is changed. Then nothing is changed.
 func TestChangesByLabelsAcrossServers(t *testing.T) {

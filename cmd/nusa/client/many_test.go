@@ -30,6 +30,8 @@ type streams struct {
 	submit func(stream bool, r *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error)
 	// unasked: the server reads no submit of a stream, and sends so many responses.
 	unasked int
+	// twice: the server sends the second response of a stream twice.
+	twice bool
 }
 
 func (f *fake) SubmitMany(s grpc.BidiStreamingServer[nusav1.SubmitRequest, nusav1.SubmitManyResponse]) error {
@@ -57,8 +59,13 @@ func (f *fake) SubmitMany(s grpc.BidiStreamingServer[nusav1.SubmitRequest, nusav
 		}
 		resp, err := f.submitOne(s.Context(), true, r)
 		st := status.Convert(err)
-		if err := s.Send(&nusav1.SubmitManyResponse{Response: resp, Code: int32(st.Code()), Error: st.Message(), Problems: rpcerr.Problems(err)}); err != nil {
-			return err
+		for times := 1; times > 0; times-- {
+			if f.many.twice && number == 1 {
+				f.many.twice, times = false, 2
+			}
+			if err := s.Send(&nusav1.SubmitManyResponse{Response: resp, Code: int32(st.Code()), Error: st.Message(), Problems: rpcerr.Problems(err)}); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -347,6 +354,16 @@ func TestManyJobsWithTooManyResponses(t *testing.T) {
 	}
 	errOut, code := ends(t, t.Context(), f, "job", "run", "--detach", "-f", dir, "-o", "name", "--addr", f.addr)
 	if code == cli.ExitDone || !strings.Contains(errOut, "sent more responses than jobs: see nusa job list") {
+		t.Errorf("exit code %d\n%s", code, errOut)
+	}
+}
+
+// TestManyJobsWithAResponseTooMany: a server sends one response twice while the next jobs are open.
+func TestManyJobsWithAResponseTooMany(t *testing.T) {
+	f := newFake(t)
+	f.many.twice = true
+	_, errOut, code := f.run(t.Context(), "", "job", "run", "--detach", "-f", folder(t, "a", "b", "c", "d", "e"), "-o", "name", "--addr", f.addr)
+	if code == cli.ExitDone || !strings.Contains(errOut, "sent more responses than jobs") {
 		t.Errorf("exit code %d\n%s", code, errOut)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
@@ -61,11 +60,25 @@ const latestRecords = 50
 type follower struct {
 	*cli.Session
 	req *nusav1.MonitorMemberRequest
-	// began: a stream has begun. last is the time of the latest record.
+	// began: a stream has begun.
 	began bool
-	last  time.Time
-	// repeats is how many of the next records may have been printed.
+	// printed has the latest records that were printed, at most latestRecords, and repeats is how many of the next
+	// records may be among them.
+	printed []*nusav1.LogRecord
 	repeats int
+}
+
+// repeated reports whether a record was printed from an earlier stream. It compares records, not times: the next master of a
+// region may have a clock that is behind.
+func (f *follower) repeated(r *nusav1.LogRecord) bool {
+	if f.repeats == 0 {
+		return false
+	}
+	f.repeats--
+	return slices.ContainsFunc(f.printed, func(p *nusav1.LogRecord) bool {
+		return p.GetTime().AsTime().Equal(r.GetTime().AsTime()) && p.GetMessage() == r.GetMessage() && slices.EqualFunc(p.GetAttributes(), r.GetAttributes(),
+			func(a, b *nusav1.LogAttribute) bool { return a.GetKey() == b.GetKey() && a.GetValue() == b.GetValue() })
+	})
 }
 
 // follow prints the records of one stream until the stream ends. The first ones of a further stream may have been
@@ -104,13 +117,13 @@ func (f *follower) follow(answered func()) error {
 			return err
 		}
 		answered()
-		if f.repeats > 0 {
-			f.repeats--
-			if !r.GetTime().AsTime().After(f.last) {
-				continue
-			}
+		if f.repeated(r) {
+			continue
 		}
-		f.last = r.GetTime().AsTime()
+		if len(f.printed) == latestRecords {
+			f.printed = f.printed[1:]
+		}
+		f.printed = append(f.printed, r)
 		if err := f.PrintLine(r, func(w *term.Screen) { writeRecord(w, r) }); err != nil {
 			return err
 		}

@@ -29,3 +29,25 @@ func TestWriteRecord(t *testing.T) {
 		}
 	}
 }
+
+// TestRepeatedRecords: after a break the records that were printed are left out, and no others, although the clock of the
+// next server is behind.
+func TestRepeatedRecords(t *testing.T) {
+	record := func(second int, message string) *nusav1.LogRecord {
+		return &nusav1.LogRecord{Time: timestamppb.New(time.Unix(int64(second), 0)), Level: "INFO", Message: message, Attributes: []*nusav1.LogAttribute{{Key: "job", Value: "web"}}}
+	}
+	printed := []*nusav1.LogRecord{record(100, "a"), record(101, "b")}
+	f := follower{printed: printed, repeats: 5}
+	other := record(101, "b")
+	other.Attributes[0].Value = "api"
+	dropped := record(101, "b")
+	dropped.Dropped = 7
+	for i, c := range []struct {
+		record *nusav1.LogRecord
+		want   bool
+	}{{record(100, "a"), true}, {dropped, true}, {record(40, "the new master"), false}, {other, false}, {record(101, "a"), false}, {record(100, "a"), false}} {
+		if got := f.repeated(c.record); got != c.want {
+			t.Errorf("record %d: repeated %v, want %v", i, got, c.want)
+		}
+	}
+}

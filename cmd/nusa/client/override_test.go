@@ -78,6 +78,7 @@ func TestOverrideCommands(t *testing.T) {
 		{"job scale web 1 --override --region jakarta --reason hot", "default/web at jakarta: api scaled to 1: hot; 3 instances held", 0},
 		{"job override list", "default/web  jakarta     3  0s ago  api scaled to 1: hot", 0},
 		{"job override list -o json", `"held":3`, 0},
+		{"job override list -o name", "default/web\n", 0},
 		{"job scale web 4 --override --region jakarta", "default/web: jakarta runs all of its part again", 0},
 		{"job stop web --override --region jakarta", "nusa job override clear web --region jakarta", 0},
 		{"job override clear web --region jakarta", "the override of default/web in jakarta is cleared", 0},

@@ -22,6 +22,8 @@ them is not followed. The agent keeps the folders of ended allocations until it 
 
 func filesCommand(s *cli.Settings) *cobra.Command {
 	c := cli.Noun("fs", "List, show and copy the files of one allocation", listFilesCommand(s), catCommand(s), copyCommand(s))
+	cli.Instead(c, "alloc fs cp", "cp")
+	cli.Instead(c, "alloc fs cat", "cat")
 	c.Long = "Lists, shows and copies the files of one allocation.\n\n" + filesHelp
 	return c
 }

@@ -1,6 +1,7 @@
 package alloc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
@@ -21,11 +23,17 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	var all bool
 	var labels map[string]string
 	var states *cli.States
+	var limit int32
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List allocations: instances on nodes", Args: cli.Positional(),
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
 			req := &nusav1.ListAllocationsRequest{Region: c.Region, All: all || filter.HasEnded(states.Words()), States: states.Words(), Labels: labels}
+			if limit != listDefault {
+				req.Limit = limit
+			}
 			switch {
+			case limit < 1 || limit > listMost:
+				return fmt.Errorf("--limit: %d is not 1..%d", limit, listMost)
 			case jobArg != "":
 				ref, err := c.Ref(jobArg)
 				if err != nil {
@@ -44,23 +52,18 @@ func listCommand(s *cli.Settings) *cobra.Command {
 				}
 				req.NodeId = n.GetId()
 			}
-			resp, err := c.Allocs().List(ctx, req)
+			resp, err := list(ctx, c, req, states)
 			if err != nil {
 				return err
 			}
 			c.WarnPartial(resp.GetErrors())
-			if !resp.GetSelects() {
-				if err := selectHere(resp, states, labels); err != nil {
-					return err
-				}
-			}
 			if len(resp.GetAllocations()) == 0 {
 				if err := checkFilter(ctx, c, req); err != nil {
 					return err
 				}
 			}
 			if resp.GetTruncated() {
-				c.Warn("there are more: narrow it with --job, --node or --region")
+				c.Warn("there are more: use --limit, or narrow it with --job, --node or --region")
 			}
 			return c.Print(resp, func(w *term.Screen) {
 				if len(resp.GetAllocations()) == 0 {
@@ -77,18 +80,42 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	cli.LabelFlag(c, &labels, "allocations of jobs")
 	states = cli.StateFlag(c, "allocations", filter.AllocationStates...)
 	c.Flags().BoolVarP(&all, "all", "a", false, "also allocations that have ended")
+	c.Flags().Int32Var(&limit, "limit", listDefault, "at most this many, 1 to 10000")
 	return c
 }
 
-// selectHere applies filters that a server of an earlier version does not know.
-func selectHere(resp *nusav1.ListAllocationsResponse, states *cli.States, labels map[string]string) error {
-	if len(labels) > 0 {
-		return errors.New("--label: the server has an earlier version, which cannot select allocations by labels: use --job")
+const (
+	// listMost is the greatest number of allocations in the response of a server, and listDefault the default.
+	listMost, listDefault = 10_000, 1000
+)
+
+// list returns the allocations that a request selects. It applies the states itself if a server of an earlier version does not
+// know them. Such a server cuts the list before, so that it is asked for as many as it returns.
+func list(ctx context.Context, c *cli.Session, req *nusav1.ListAllocationsRequest, states *cli.States) (*nusav1.ListAllocationsResponse, error) {
+	resp, err := c.Allocs().List(ctx, req)
+	if err != nil || resp.GetSelects() || len(req.GetStates())+len(req.GetLabels()) == 0 {
+		return resp, err
+	}
+	if len(req.GetLabels()) > 0 {
+		return nil, errors.New("--label: the server has an earlier version, which cannot select allocations by labels: use --job")
+	}
+	limit := int(cmp.Or(req.GetLimit(), listDefault))
+	if resp.GetTruncated() && limit < listMost {
+		wide := proto.CloneOf(req)
+		wide.Limit = listMost
+		if resp, err = c.Allocs().List(ctx, wide); err != nil {
+			return nil, err
+		}
+	}
+	if resp.GetTruncated() {
+		c.Warn("--state: the server has an earlier version, which selects from the first %d allocations only: narrow it with --job, --node or --region", listMost)
 	}
 	resp.Allocations = slices.DeleteFunc(resp.GetAllocations(), func(a *nusav1.Allocation) bool {
 		return !states.Has(filter.Allocation(a.GetState(), a.GetDesired())...)
 	})
-	return nil
+	resp.Truncated = len(resp.GetAllocations()) > limit // the warning says what else is missing
+	resp.Allocations = resp.GetAllocations()[:min(limit, len(resp.GetAllocations()))]
+	return resp, nil
 }
 
 func withLabels(labels map[string]string) string {

@@ -13,7 +13,7 @@
 //   - states.go: the flag --state of lists
 //   - complete.go: names of the server for the completion of the shell
 //   - targets.go: how jobs are named in arguments and in further commands
-//   - files.go: files, and - for standard input
+//   - files.go: files, - for standard input, and the flags for variables of job files
 //   - flags.go: durations with days and weeks
 //   - usage.go: arguments, and errors of flags and unknown commands
 //   - program.go: the name of this binary in hints

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -60,6 +61,21 @@ func ErrorLines(err error) []string {
 		return []string{fmt.Sprintf("%s: %v", path.Path, path.Err)}
 	}
 	return []string{term.OneLine(err.Error())}
+}
+
+// Locate adds the lines of a job file to the problems in an error, which a server reports with field names only. at is the
+// place of the job in the file, from 0.
+func Locate(err error, data []byte, file string, at int) error {
+	var problems job.Errors
+	if !errors.As(err, &problems) {
+		for _, p := range rpcerr.Problems(err) {
+			problems = append(problems, job.Problem{Field: p.GetField(), Message: p.GetMessage(), Reason: p.GetReason()})
+		}
+	}
+	if !slices.ContainsFunc(problems, func(p job.Problem) bool { return p.Field != "" }) {
+		return err
+	}
+	return job.Locate(data, file, at, problems)
 }
 
 // Explain turns the error of a call into one line that says what happened and what to do.

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nusa-scheduler/nusa/job"
+	"github.com/nusa-scheduler/nusa/job/vars"
 )
 
 // maxSecret bounds a file with a secret, in bytes.
@@ -79,4 +80,46 @@ func ReadPayload(in io.Reader, file string) ([]byte, error) {
 		return nil, fmt.Errorf("--payload: %s has more than %s, the most a run may have", file, job.FormatBytes(job.MaxPayload))
 	}
 	return out, nil
+}
+
+// Variables are the flags that give values to the variables of job files.
+type Variables struct{ assignments, files []string }
+
+// Bind adds the flags to a command.
+func (v *Variables) Bind(c *cobra.Command) {
+	c.Flags().StringArrayVar(&v.assignments, "var", nil, "value of a variable of the job file, as NAME=VALUE; may be repeated")
+	c.Flags().StringArrayVar(&v.files, "var-file", nil, "file with values of variables, a mapping in YAML or JSON; may be repeated")
+}
+
+// Values reads what the flags and the environment give. A later flag replaces an earlier one, and --var
+// replaces what files give.
+func (v Variables) Values(cmd *cobra.Command) (*vars.Values, error) {
+	out := &vars.Values{Environment: os.LookupEnv}
+	for _, name := range v.files {
+		data, err := ReadFile(cmd, name)
+		if err != nil {
+			return nil, err
+		}
+		if err := out.AddFile(data, name); err != nil {
+			return nil, err
+		}
+	}
+	for _, a := range v.assignments {
+		if err := out.Set(a); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// Again returns the flags as a user would type them.
+func (v Variables) Again() string {
+	var b strings.Builder
+	for _, f := range v.files {
+		b.WriteString(" --var-file " + FileArg(f))
+	}
+	for _, a := range v.assignments {
+		b.WriteString(" --var '" + strings.ReplaceAll(a, "'", `'\''`) + "'")
+	}
+	return b.String()
 }

@@ -67,7 +67,7 @@ var nameFields = []protoreflect.Name{"id", "name", "uuid", "domain"}
 
 // named reports whether nameOf finds a name in messages of a type.
 func named(d protoreflect.MessageDescriptor) bool {
-	if d.FullName() == jobType || d.FullName() == scheduleType {
+	if slices.Contains(ofJobs, d.FullName()) {
 		return true
 	}
 	if inner := d.Fields().ByName("definition"); inner != nil && inner.Message() != nil {
@@ -81,10 +81,12 @@ func named(d protoreflect.MessageDescriptor) bool {
 	return false
 }
 
-var (
-	jobType      = (&nusav1.Job{}).ProtoReflect().Descriptor().FullName()
-	scheduleType = (&nusav1.ScheduleStatus{}).ProtoReflect().Descriptor().FullName()
-)
+// ofJobs are the types of objects that have the name of their job.
+var ofJobs = []protoreflect.FullName{
+	(&nusav1.Job{}).ProtoReflect().Descriptor().FullName(),
+	(&nusav1.ScheduleStatus{}).ProtoReflect().Descriptor().FullName(),
+	(&nusav1.Override{}).ProtoReflect().Descriptor().FullName(),
+}
 
 // nameOf returns the name of an object in the form that commands accept.
 func nameOf(m protoreflect.Message) string {
@@ -97,6 +99,8 @@ func nameOf(m protoreflect.Message) string {
 		return JobName(x.GetNamespace(), x.GetName(), "")
 	case *nusav1.ScheduleStatus:
 		return x.GetJob()
+	case *nusav1.Override:
+		return JobName(x.GetNamespace(), x.GetJob(), "")
 	}
 	if inner := m.Descriptor().Fields().ByName("definition"); inner != nil && inner.Message() != nil {
 		return nameOf(m.Get(inner).Message())

@@ -129,11 +129,33 @@ func Positional(names ...string) cobra.PositionalArgs {
 		}
 		for _, name := range names[len(args):] {
 			if !strings.HasPrefix(name, "[") {
-				return fmt.Errorf("%s is missing; %s", name, usage)
+				return fmt.Errorf("%s is missing; %s%s", name, usage, whereListed(cmd, name))
 			}
 		}
 		return nil
 	}
+}
+
+// listing has the commands that list what the words for arguments stand for.
+var listing = map[string]string{
+	"JOB": "job list", "NODE": "node list", "REGION": "region list", "RUN": "workflow list", "ID|JOB": "alloc list", "STEP": "workflow status RUN",
+}
+
+// whereListed says which command lists what a word for an argument stands for, or "".
+func whereListed(cmd *cobra.Command, word string) string {
+	list := listing[word]
+	if list != "" {
+		list = cmd.Root().CommandPath() + " " + list
+	}
+	for _, beside := range cmd.Parent().Commands() { // a command with arguments has a parent
+		if list == "" && beside.Name() == "list" && slices.Contains([]string{"ID", "NAME", "UUID", "DOMAIN", "POOL"}, word) {
+			list = beside.CommandPath()
+		}
+	}
+	if list == "" {
+		return ""
+	}
+	return "; `" + list + "` shows them"
 }
 
 // kinds maps the type of a flag to a description of its values.
@@ -167,8 +189,13 @@ func FlagError(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("--%s: needs %s", required.GetFlag().Name, kind)
 	case errors.As(err, &unknown):
 		name := "--" + unknown.GetSpecifiedName()
+		var known []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
 		if short := unknown.GetSpecifiedShortnames(); short != "" {
-			name = "-" + short[:1]
+			name, known = "-"+short[:1], nil
+		}
+		if near := suggest.Nearest(unknown.GetSpecifiedName(), known); near != "" {
+			return fmt.Errorf("unknown flag %s, did you mean --%s?", name, near)
 		}
 		return fmt.Errorf("unknown flag %s: see %s --help", name, cmd.CommandPath())
 	}

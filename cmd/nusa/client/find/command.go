@@ -6,6 +6,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
@@ -25,8 +27,8 @@ func Command() *cobra.Command {
 	c := &cobra.Command{
 		Use: "status [NAME]", Short: "Show the state of everything, or find a job, region, node or allocation", Args: cli.Positional("[NAME]"),
 		Long: `Shows alarms, what will happen unless something changes, and each region with its use,
-once (nusa top follows them). With NAME it shows the status of the job, region, node or
-allocation with this name, or lists those whose name or id begins with it.`,
+once (nusa top follows them). With NAME it shows the status of the job, run of a workflow,
+region, node or allocation with this name, or lists those whose name or id begins with it.`,
 		Example: "  nusa status\n  nusa status hello\n  nusa status 1f3a",
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			if len(args) == 0 {
@@ -49,9 +51,9 @@ func find(c *cli.Session, text string) error {
 	found := match(all, text)
 	switch len(found) {
 	case 0:
-		return fmt.Errorf("no job, region, node or allocation begins with %q: see %s job list, region list, node list", text, c.Program)
+		return fmt.Errorf("no job, run, region, node or allocation begins with %q: see %s job list, workflow list, region list, node list", text, c.Program)
 	case 1:
-		return status(c, found[0])
+		return show(c, found[0])
 	}
 	if c.Output != "table" {
 		return fmt.Errorf("%q is the beginning of %d names: give more of it, or use the table", text, len(found))
@@ -73,6 +75,7 @@ func load(c *cli.Session) ([]object, error) {
 	ctx, cancel := c.WithTimeout()
 	defer cancel()
 	var jobs []*nusav1.Job
+	runs := &nusav1.ListWorkflowRunsResponse{}
 	regions, nodes, allocs := &nusav1.ListRegionsResponse{}, &nusav1.ListNodesResponse{}, &nusav1.ListAllocationsResponse{}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -85,6 +88,13 @@ func load(c *cli.Session) ([]object, error) {
 			return page.GetNextPageToken(), err
 		})
 	})
+	g.Go(func() (err error) {
+		runs, err = nusav1.NewWorkflowsClient(c.Conn).List(ctx, &nusav1.ListWorkflowRunsRequest{Namespace: c.Namespace})
+		if status.Code(err) == codes.Unimplemented { // only the global tier has workflows
+			return nil
+		}
+		return err
+	})
 	g.Go(func() (err error) { regions, err = c.Regions().List(ctx, &nusav1.ListRegionsRequest{}); return err })
 	g.Go(func() (err error) { nodes, err = c.Nodes().List(ctx, &nusav1.ListNodesRequest{}); return err })
 	g.Go(func() (err error) {
@@ -95,11 +105,11 @@ func load(c *cli.Session) ([]object, error) {
 		return nil, err
 	}
 	c.WarnPartial(nodes.GetErrors())
-	return objects(jobs, regions.GetRegions(), nodes.GetNodes(), allocs.GetAllocations()), nil
+	return objects(runs.GetRuns(), jobs, regions.GetRegions(), nodes.GetNodes(), allocs.GetAllocations()), nil
 }
 
-// status runs the command that shows an object, with the flags of this one.
-func status(c *cli.Session, o object) error {
+// show runs the command that shows an object, with the flags of this one.
+func show(c *cli.Session, o object) error {
 	args := []string{o.kind, "status", o.arg}
 	c.Cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Name != "namespace" { // the argument has it

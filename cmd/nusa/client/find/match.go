@@ -10,7 +10,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// object is a job, a region, a node or an allocation.
+// object is a run of a workflow, a job, a region, a node or an allocation.
 type object struct {
 	kind string
 	// name is shown, and arg names the object in the command `nusa KIND status ARG`. also are further names.
@@ -20,7 +20,11 @@ type object struct {
 }
 
 // objects returns the objects of the lists of a server.
-func objects(jobs []*nusav1.Job, regions []*nusav1.Region, nodes []*nusav1.Node, allocs []*nusav1.Allocation) (out []object) {
+func objects(runs []*nusav1.WorkflowRun, jobs []*nusav1.Job, regions []*nusav1.Region, nodes []*nusav1.Node, allocs []*nusav1.Allocation) (out []object) {
+	for _, r := range runs {
+		name := cli.JobName(r.GetNamespace(), r.GetName(), "")
+		out = append(out, object{kind: "workflow", name: name, arg: name, also: []string{r.GetName()}, state: term.Word(r.GetState())})
+	}
 	for _, j := range jobs {
 		name := cli.JobName(j.GetSpec().GetNamespace(), j.GetSpec().GetName(), j.GetRegion())
 		out = append(out, object{kind: "job", name: name, arg: name, also: []string{j.GetSpec().GetName()}, state: term.Word(j.GetStatus().GetState())})
@@ -61,5 +65,5 @@ func match(all []object, text string) []object {
 	return begins
 }
 
-// kinds is the order of the kinds of objects.
-var kinds = []string{"job", "region", "node", "alloc"}
+// kinds is the order of the kinds of objects. A run comes before the jobs of its steps, whose names begin with its name.
+var kinds = []string{"workflow", "job", "region", "node", "alloc"}

@@ -12,7 +12,8 @@ func TestMatch(t *testing.T) {
 	job := func(namespace, name string) *nusav1.Job {
 		return &nusav1.Job{Spec: &nusav1.JobSpec{Namespace: namespace, Name: name}}
 	}
-	all := objects([]*nusav1.Job{job("default", "web"), job("default", "web-2"), job("team", "web"), job("default", "oslo")},
+	all := objects([]*nusav1.WorkflowRun{{Namespace: "default", Name: "etl.3f9a"}},
+		[]*nusav1.Job{job("default", "web"), job("default", "web-2"), job("team", "web"), job("default", "oslo"), job("default", "etl.3f9a--fetch")},
 		[]*nusav1.Region{{Definition: &nusav1.RegionDefinition{Name: "oslo"}}},
 		[]*nusav1.Node{{Id: "1f3a-77", Name: "oslo-1", Region: "oslo"}},
 		[]*nusav1.Allocation{{Id: "1f3b-88", Job: "web", Group: "api", Index: 2}})
@@ -26,6 +27,8 @@ func TestMatch(t *testing.T) {
 		"1f3b":      "alloc 1f3b-88 web/api/2",
 		"web/api/2": "alloc 1f3b-88 web/api/2",
 		"team/":     "job team/web",
+		"etl.3f9a":  "workflow default/etl.3f9a",
+		"etl.3":     "workflow default/etl.3f9a, job default/etl.3f9a--fetch",
 		"nothing":   "",
 	} {
 		var got []string

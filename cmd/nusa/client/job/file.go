@@ -1,7 +1,6 @@
 package job
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
-	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/job"
 	"github.com/nusa-scheduler/nusa/job/doc"
 	"github.com/nusa-scheduler/nusa/job/vars"
@@ -22,13 +20,18 @@ import (
 
 func validateCommand(s *cli.Settings) *cobra.Command {
 	var full, verbose bool
-	var given variables
+	var given cli.Variables
+	var files []string
 	c := &cobra.Command{
-		Use:   "validate FILE",
+		Use:   "validate FILE...",
 		Short: "Check a job file, without a server",
-		Long:  "Checks the jobs of a file (- is standard input) without a server. --full prints each job\nwith every default filled in.",
-		Args:  cli.Positional("FILE"),
+		Long:  "Checks the jobs of files (- is standard input) and folders without a server. --full prints\neach job with every default filled in.",
+		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			args, err := filesOf(cmd, args, files)
+			if err != nil {
+				return err
+			}
 			jobs, err := readJobs(cmd, args, s.Namespace, given)
 			if err != nil {
 				return err
@@ -44,51 +47,24 @@ func validateCommand(s *cli.Settings) *cobra.Command {
 			return nil
 		},
 	}
+	addFileFlag(c, &files)
 	c.Flags().BoolVar(&full, "full", false, "print the job with every default")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "also show notes about the job that need no action")
-	given.addFlags(c)
+	given.Bind(c)
 	return c
 }
 
-// variables are the flags that give values to the variables of job files.
-type variables struct{ assignments, files []string }
-
-func (v *variables) addFlags(c *cobra.Command) {
-	c.Flags().StringArrayVar(&v.assignments, "var", nil, "value of a variable of the job file, as NAME=VALUE; may be repeated")
-	c.Flags().StringArrayVar(&v.files, "var-file", nil, "file with values of variables, a mapping in YAML or JSON; may be repeated")
+// addFileFlag adds the flag -f, beside the arguments FILE.
+func addFileFlag(c *cobra.Command, files *[]string) {
+	c.Flags().StringArrayVarP(files, "file", "f", nil, "file or folder with jobs; may be repeated")
 }
 
-// values reads what the flags and the environment give. A later flag replaces an earlier one, and --var
-// replaces what files give.
-func (v variables) values(cmd *cobra.Command) (*vars.Values, error) {
-	out := &vars.Values{Environment: os.LookupEnv}
-	for _, name := range v.files {
-		data, err := cli.ReadFile(cmd, name)
-		if err != nil {
-			return nil, err
-		}
-		if err := out.AddFile(data, name); err != nil {
-			return nil, err
-		}
+// filesOf returns the files of the arguments and of the flag -f.
+func filesOf(c *cobra.Command, args, files []string) ([]string, error) {
+	if len(args)+len(files) == 0 {
+		return nil, fmt.Errorf("FILE is missing: see %s --help", c.CommandPath())
 	}
-	for _, a := range v.assignments {
-		if err := out.Set(a); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
-}
-
-// again returns the flags as a user would type them.
-func (v variables) again() string {
-	var b strings.Builder
-	for _, f := range v.files {
-		b.WriteString(" --var-file " + cli.FileArg(f))
-	}
-	for _, a := range v.assignments {
-		b.WriteString(" --var '" + strings.ReplaceAll(a, "'", `'\''`) + "'")
-	}
-	return b.String()
+	return slices.Concat(args, files), nil
 }
 
 // validate checks one job and prints the outcome.
@@ -152,35 +128,12 @@ type jobSource struct {
 
 // locate adds the lines of the file to the problems in err, which a server reports with
 // field names only.
-func (f *jobSource) locate(err error) error {
-	var problems job.Errors
-	if !errors.As(err, &problems) {
-		for _, p := range rpcerr.Problems(err) {
-			problems = append(problems, job.Problem{Field: p.GetField(), Message: p.GetMessage(), Reason: p.GetReason()})
-		}
-	}
-	if !slices.ContainsFunc(problems, func(p job.Problem) bool { return p.Field != "" }) {
-		return err
-	}
-	return job.Locate(f.data, f.name, f.at, problems)
-}
-
-// readJob reads a file with one job.
-func readJob(cmd *cobra.Command, file, namespace string, given variables) (*jobSource, error) {
-	all, err := readJobs(cmd, []string{file}, namespace, given)
-	if err != nil {
-		return nil, err
-	}
-	if len(all) > 1 {
-		return nil, fmt.Errorf("%s has %d jobs: give a file with one", file, len(all))
-	}
-	return all[0], nil
-}
+func (f *jobSource) locate(err error) error { return cli.Locate(err, f.data, f.name, f.at) }
 
 // readJobs reads the jobs of files and of folders, in the order of the names in a folder. No job may be
 // given twice.
-func readJobs(cmd *cobra.Command, names []string, namespace string, given variables) (all []*jobSource, err error) {
-	values, err := given.values(cmd)
+func readJobs(cmd *cobra.Command, names []string, namespace string, given cli.Variables) (all []*jobSource, err error) {
+	values, err := given.Values(cmd)
 	if err != nil {
 		return nil, err
 	}

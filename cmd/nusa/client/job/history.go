@@ -16,7 +16,7 @@ import (
 func rollouts(c *cli.Session) nusav1.RolloutsClient { return nusav1.NewRolloutsClient(c.Conn) }
 
 func historyCommand(s *cli.Settings) *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use: "history JOB", Short: "List the stored versions of a job", Args: cli.Positional("JOB"),
 		Long: `Lists the versions of a job, the present one first. The latest 30 earlier versions are
 stored, each for 90 days after its replacement, and at most 16 more that have a tag. The
@@ -42,6 +42,8 @@ present version is rolled out, its regions follow in their order.`,
 			})
 		}),
 	}
+	cli.Instead(c, "job history", "versions", "deployments", "revisions")
+	return c
 }
 
 func writeHistory(w *term.Screen, h *nusav1.JobHistory) {

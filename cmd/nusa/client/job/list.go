@@ -2,8 +2,8 @@ package job
 
 import (
 	"cmp"
+	"context"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -17,28 +17,23 @@ import (
 func listCommand(s *cli.Settings) *cobra.Command {
 	var labels map[string]string
 	var states *cli.States
+	var limit int
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List jobs of every namespace, or of one", Args: cli.Positional(),
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
+			if limit < 0 {
+				return fmt.Errorf("--limit: %d is negative; 0 is all", limit)
+			}
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
-			all := &nusav1.ListJobsResponse{}
-			for token := ""; ; {
-				page, err := c.Jobs().List(ctx, &nusav1.ListJobsRequest{Namespace: c.Namespace, Labels: labels, States: states.Words(), PageToken: token})
-				if err != nil {
-					return err
-				}
-				all.Jobs = append(all.Jobs, page.GetJobs()...)
-				all.Errors = append(all.Errors, page.GetErrors()...)
-				token = page.GetNextPageToken()
-				if token == "" {
-					break
-				}
+			all, err := list(ctx, c, &nusav1.ListJobsRequest{Namespace: c.Namespace, Labels: labels, States: states.Words()}, states, limit)
+			if err != nil {
+				return err
 			}
-			all.Jobs = slices.DeleteFunc(all.Jobs, func(j *nusav1.Job) bool {
-				return !states.Has(filter.Job(j.GetStatus())...) // a server of an earlier version does not select
-			})
 			c.WarnPartial(all.GetErrors())
+			if all.GetNextPageToken() != "" {
+				c.Warn("there are more: use a greater --limit, or narrow it with --state, --label or --namespace")
+			}
 			return c.Print(all, func(w *term.Screen) {
 				writeJobs(w, all.GetJobs(), noJobsText(c, labels, states, cli.Incomplete(all.GetErrors())))
 				writeView(w, c.RegionOf(ctx))
@@ -47,7 +42,35 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	}
 	cli.LabelFlag(c, &labels, "jobs")
 	states = cli.StateFlag(c, "jobs", filter.JobStates...)
+	c.Flags().IntVar(&limit, "limit", 0, "at most this many; 0 = all")
 	return c
+}
+
+// pageMost is the greatest number of jobs that a server returns at once.
+const pageMost = 1000
+
+// list returns the jobs that a request selects, at most this many. 0: all. The result has a token if there may be more.
+func list(ctx context.Context, c *cli.Session, req *nusav1.ListJobsRequest, states *cli.States, most int) (*nusav1.ListJobsResponse, error) {
+	out := &nusav1.ListJobsResponse{}
+	err := cli.Pages(func(token string) (string, error) {
+		req.PageToken = token
+		if most > 0 {
+			req.Limit = int32(min(pageMost, most-len(out.GetJobs())))
+		}
+		page, err := c.Jobs().List(ctx, req)
+		out.Errors = append(out.Errors, page.GetErrors()...)
+		for _, j := range page.GetJobs() {
+			if states.Has(filter.Job(j.GetStatus())...) { // a server of an earlier version does not select
+				out.Jobs = append(out.Jobs, j)
+			}
+		}
+		out.NextPageToken = page.GetNextPageToken()
+		if most > 0 && len(out.GetJobs()) == most {
+			return "", err
+		}
+		return page.GetNextPageToken(), err
+	})
+	return out, err
 }
 
 // noJobsText returns a text that says that no job matched the filters, and what to do next.

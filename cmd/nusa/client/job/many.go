@@ -23,6 +23,8 @@ import (
 const (
 	// manyWaiting bounds the submits without a response. The server has the same bound for a stream.
 	manyWaiting = 256
+	// endWait bounds the wait for the end of a stream after its last response.
+	endWait = 5 * time.Second
 	// progressAfter is how long a command lasts before it shows its progress.
 	progressAfter = time.Second
 )
@@ -206,7 +208,22 @@ func (m *many) stream() (broke, err error) {
 			return status.Error(codes.DeadlineExceeded, "no response"), nil
 		}
 	}
-	return nil, nil
+	return nil, m.complete(answers)
+}
+
+// complete returns an error if a response follows after that of the last job. Responses have no names, so a surplus one shifts
+// the results of the jobs after it.
+func (m *many) complete(answers <-chan submitAnswer) error {
+	select {
+	case a := <-answers:
+		if a.err == nil {
+			m.progress.clear()
+			return &cli.ExitError{Code: cli.ExitUnknown, Err: fmt.Errorf("%s sent more responses than jobs, so a result may be that of another job: see %s job list; a retry is safe", m.Addr, m.Program)}
+		}
+	case <-time.After(endWait):
+	case <-m.Ctx.Done():
+	}
+	return nil
 }
 
 // answered takes the response to the next job. If the servers could not take the job at the moment, it is

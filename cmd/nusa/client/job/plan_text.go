@@ -13,7 +13,7 @@ import (
 )
 
 // planHeader is the context of a plan: the job's name, the arguments of the submit, and the
-// fields that the author wrote.
+// fields that the author wrote. submit is empty in a plan of several jobs.
 type planHeader struct {
 	name, submit string
 	written      map[string]bool
@@ -89,7 +89,7 @@ func writePlan(w *term.Screen, of planHeader, p *nusav1.PlanResponse) {
 		}
 	}
 	writeRemarks(w, of, p)
-	if len(p.GetDiff()) > 0 {
+	if len(p.GetDiff()) > 0 && of.submit != "" {
 		check := fmt.Sprint(p.GetRevision())
 		if p.GetRevision() == 0 {
 			check = "-1"

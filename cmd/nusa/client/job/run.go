@@ -38,8 +38,9 @@ must have run for update.min_healthy, 2 s by default, and for 10 s if it replace
 another version or was restarted. A batch job that has ended runs again only when
 the file has changed, or with --again. A file may have several jobs, separated by ---,
 and a folder stands for its files .yaml, .yml and .json. All jobs are checked before the
-first one is submitted, at most 10,000 and 16 MiB of files. With --detach and several
-jobs, one that is refused is reported with its file, and the others are submitted.
+first one is submitted, at most 10,000 and 16 MiB of files. Several jobs are submitted in
+the order of the files, and then the command waits for each in this order. A job that is
+refused ends that. With --detach it is reported with its file, and the others are submitted.
 
 Exit codes: 0 done; 1 error; 2 accepted, but not running within --timeout, or perhaps
 accepted, because no response came: the message says which, and a retry is safe;
@@ -50,7 +51,7 @@ jobs the exit code is the greatest.`,
 		RunE:    s.Run(r.run),
 	}
 	f := c.Flags()
-	f.StringArrayVarP(&r.files, "file", "f", nil, "file or folder with jobs; may be repeated")
+	addFileFlag(c, &r.files)
 	f.BoolVarP(&r.detach, "detach", "d", false, "do not wait")
 	f.BoolVar(&r.again, "again", false, "run an ended batch job again, even if the file has not changed")
 	f.Int64Var(&r.check, "check-revision", 0, "fail unless the stored job has this revision (from job plan); -1: unless the job does not exist")
@@ -58,7 +59,7 @@ jobs the exit code is the greatest.`,
 	f.StringVar(&r.region, "region", "", "submit to this region's own servers, as the job NAME@REGION")
 	f.StringVar(&r.key, "idempotency-key", "", "repeat a submit with the same key to get the first result again (default: a new key for every call)")
 	f.DurationVar(&r.timeout, "timeout", runTimeout, "how long to wait until the job runs")
-	r.given.addFlags(c)
+	r.given.Bind(c)
 	return c
 }
 
@@ -70,16 +71,16 @@ type submission struct {
 	region, key   string
 	tag           string
 	timeout       time.Duration
-	given         variables
+	given         cli.Variables
 }
 
 func (r *submission) run(c *cli.Session, args []string) error {
 	if r.timeout <= 0 {
 		return errNoTime(r.timeout)
 	}
-	args = append(slices.Clone(args), r.files...)
-	if len(args) == 0 {
-		return fmt.Errorf("FILE is missing: see %s --help", c.Cmd.CommandPath())
+	args, err := filesOf(c.Cmd, args, r.files)
+	if err != nil {
+		return err
 	}
 	jobs, err := readJobs(c.Cmd, args, c.Namespace, r.given)
 	if err != nil {
@@ -102,6 +103,9 @@ func (r *submission) run(c *cli.Session, args []string) error {
 	}
 	if r.detach && len(jobs) > 1 {
 		return r.sendMany(c, jobs)
+	}
+	if len(jobs) > 1 && c.Output == "table" {
+		c.Warn("%d jobs: all are submitted, and then each is awaited, one after the other; --detach does not wait", len(jobs))
 	}
 	var waiters []*waiter
 	for i, j := range jobs {

@@ -27,6 +27,7 @@ func schedules(c *cli.Session) nusav1.SchedulesClient { return nusav1.NewSchedul
 func scheduleCommand(s *cli.Settings) *cobra.Command {
 	c := cli.Noun("schedule", "Pause, resume and trigger schedules, and show their runs",
 		scheduleListCommand(s), scheduleShowCommand(s), scheduleNextCommand(s), schedulePauseCommand(s), scheduleResumeCommand(s), scheduleTriggerCommand(s), scheduleBackfillCommand(s))
+	cli.Instead(c, "job schedule", "periodic", "cron")
 	c.Long = "The runs of a job with `schedule` are jobs of their own, such as nightly.20261128-023000."
 	return c
 }

@@ -78,6 +78,7 @@ func stopCommand(s *cli.Settings) *cobra.Command {
 	c.Flags().Int64Var(&check, "check-revision", 0, "fail unless the stored job has this revision")
 	cli.Instead(c, "job stop --purge", "rm", "remove", "delete", "del", "purge", "forget")
 	cli.Instead(c, "job stop", "kill", "cancel")
+	cli.Instead(c, "job run", "start", "apply", "update")
 	return c
 }
 

@@ -41,11 +41,12 @@ func client(c *cli.Session) nusav1.WorkflowsClient { return nusav1.NewWorkflowsC
 
 // isFile reports whether an argument is a file, not the name of a workflow.
 func isFile(arg string) bool {
-	return arg == "-" || strings.HasSuffix(arg, ".yaml") || strings.HasSuffix(arg, ".yml") || strings.HasSuffix(arg, ".json")
+	return arg == "-" || strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, ".") || strings.HasSuffix(arg, ".yaml") || strings.HasSuffix(arg, ".yml") || strings.HasSuffix(arg, ".json")
 }
 
 func runCommand(s *cli.Settings) *cobra.Command {
 	var params []string
+	var given cli.Variables
 	var key, payload string
 	var detach bool
 	var timeout time.Duration
@@ -71,7 +72,7 @@ or canceled.`,
 					return err
 				}
 			}
-			if req.Job, err = reference(c, args[0]); err != nil {
+			if req.Job, err = reference(c, args[0], given); err != nil {
 				return err
 			}
 			ctx, cancel := c.WithTimeout()
@@ -94,6 +95,7 @@ or canceled.`,
 	f.BoolVarP(&detach, "detach", "d", false, "do not wait")
 	f.StringVar(&key, "idempotency-key", "", "repeat with the same key to get the same run again")
 	f.DurationVar(&timeout, "timeout", runTimeout, "how long to wait until the run ends")
+	given.Bind(c)
 	return c
 }
 
@@ -110,18 +112,33 @@ func parametersOf(texts []string) (map[string]string, error) {
 }
 
 // reference returns the workflow that an argument names. The workflow of a file is submitted.
-func reference(c *cli.Session, arg string) (*nusav1.JobRef, error) {
+func reference(c *cli.Session, arg string, given cli.Variables) (*nusav1.JobRef, error) {
 	if !isFile(arg) {
+		if flags := given.Again(); flags != "" {
+			return nil, fmt.Errorf("%s: these are values of variables of a job file, and %s is a stored workflow: --param gives it parameters", strings.TrimSpace(flags), arg)
+		}
 		return c.Ref(arg)
 	}
 	data, err := c.ReadFile(arg)
 	if err != nil {
 		return nil, err
 	}
-	spec, err := job.Parse(data, arg)
-	switch {
-	case err != nil:
+	values, err := given.Values(c.Cmd)
+	if err != nil {
 		return nil, err
+	}
+	specs, err := job.ParseJobs(data, arg, values)
+	if err == nil {
+		err = values.Undeclared()
+	}
+	if err == nil && len(specs) != 1 {
+		err = fmt.Errorf("%s has %d jobs: submit them with %s job run %s, and then run one by its name", arg, len(specs), c.Program, cli.FileArg(arg))
+	}
+	if err != nil {
+		return nil, err
+	}
+	spec := specs[0]
+	switch {
 	case spec.GetWorkflow() == nil:
 		return nil, fmt.Errorf("%s is no workflow: run it with %s job run %s", arg, c.Program, arg)
 	case spec.GetNamespace() == "":
@@ -131,7 +148,7 @@ func reference(c *cli.Session, arg string) (*nusav1.JobRef, error) {
 	defer cancel()
 	resp, err := c.Jobs().Submit(ctx, &nusav1.SubmitRequest{Spec: spec, IdempotencyKey: rand.Text()})
 	if err != nil {
-		return nil, err
+		return nil, cli.Locate(err, data, arg, 0)
 	}
 	cli.PrintWarnings(c, resp.GetWarnings())
 	return &nusav1.JobRef{Namespace: cli.NamespaceOf(spec), Name: spec.GetName()}, nil
