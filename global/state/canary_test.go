@@ -73,6 +73,41 @@ func TestCanariesBeginWithTheSubmit(t *testing.T) {
 	want("done", 1, 0)
 }
 
+// TestDoneVersionIsKeptWhileItsCanariesStop: a version whose rollout is done is the one to go back to, although the next one
+// comes before its canaries have stopped.
+func TestDoneVersionIsKeptWhileItsCanariesStop(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*nusav1.RolloutRecord)
+		want   int64
+	}{
+		"it is done":    {func(r *nusav1.RolloutRecord) { r.Promoted, r.Done = true, true }, 2},
+		"it goes on":    {func(r *nusav1.RolloutRecord) { r.Promoted = true }, 1},
+		"it has failed": {func(r *nusav1.RolloutRecord) { r.Promoted, r.Failed = true, "x" }, 1},
+	} {
+		w := newCanaryWorld(t)
+		for _, text := range []string{"one", "two", "three"} {
+			if _, err := w.submit(text, ""); err != nil {
+				t.Fatal(err)
+			}
+			w.do(func(tx *Tx) error {
+				rec, rev := tx.Job(w.k)
+				switch text {
+				case "one":
+					return tx.PutHealthy(w.k, rec, rec.Run(rev))
+				case "two":
+					next := proto.CloneOf(tx.Rollout(w.k))
+					c.change(next)
+					return tx.PutRollout(w.k, next)
+				}
+				return nil
+			})
+		}
+		if got := w.st.Jobs[w.k].Healthy.Version(); got != c.want {
+			t.Errorf("%s: version %d is kept, want %d", name, got, c.want)
+		}
+	}
+}
+
 // newCanaryWorld has two regions, and its job begins each version with one canary.
 func newCanaryWorld(t *testing.T) *versionWorld {
 	w := newVersionWorld(t)

@@ -207,10 +207,27 @@ func (t *Tx) keepHealthy(k JobKey, old *Record, rev int64, next *nusav1.JobSpec)
 	if j == nil || j.Record != old || !keepsHealthy(next) || old.Type() == place.Batch {
 		return nil
 	}
-	if decision, _ := j.Rollout(t.State.Sight()).Decide(); decision != place.RolloutSetHealthy {
-		return nil
+	see := t.State.Sight()
+	decision, _ := j.Rollout(see).Decide()
+	// A rollout that is done leaves canaries that stop. Until they have, not every instance runs, but every one ran the version.
+	_, ran := j.HowItRan(old, see)
+	if decision == place.RolloutSetHealthy || ran && runsInstances(old.Spec()) && j.HealthyVersion(old) != old.Version() {
+		return t.PutHealthy(k, old, old.Run(rev))
 	}
-	return t.PutHealthy(k, old, old.Run(rev))
+	return nil
+}
+
+// runsInstances reports whether a version has instances, and has some in each group with auto_revert.
+func runsInstances(spec *nusav1.JobSpec) bool {
+	every := spec.GetType() == nusav1.JobType_JOB_TYPE_SYSTEM // on every node
+	some := every
+	for _, g := range spec.GetGroups() {
+		if g.GetCount() == 0 && job.AutoRevert(g) && !every {
+			return false
+		}
+		some = some || g.GetCount() > 0
+	}
+	return some
 }
 
 // Since returns JobRecord.since of a job whose run continues with a new version: for each group,
