@@ -102,7 +102,7 @@ func (s *Allocations) ReadFile(req *nusav1.ReadFileRequest, out nusav1.Allocatio
 		return err
 	}
 	if at.inner == "" {
-		return status.Errorf(codes.FailedPrecondition, "file %s: is a folder", at.path)
+		return status.Errorf(codes.FailedPrecondition, "file %s: is a folder: nusa alloc fs ls lists it, and nusa alloc fs cp copies it", at.path)
 	}
 	root, err := at.open(dir)
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *Allocations) ReadFile(req *nusav1.ReadFileRequest, out nusav1.Allocatio
 	case err != nil:
 		return fileError(at.path, err)
 	case fi.IsDir():
-		return status.Errorf(codes.FailedPrecondition, "file %s: is a folder", at.path)
+		return status.Errorf(codes.FailedPrecondition, "file %s: is a folder: nusa alloc fs ls lists it, and nusa alloc fs cp copies it", at.path)
 	case !fi.Mode().IsRegular():
 		return status.Errorf(codes.FailedPrecondition, "file %s: is not a plain file: its mode is %s", at.path, modeText(fi.Mode()))
 	}

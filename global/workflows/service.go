@@ -195,7 +195,7 @@ func beginsBy(name string, spec *nusav1.JobSpec) string {
 	case spec.GetSchedule() != nil:
 		return ": begin a run with nusa job schedule trigger " + name
 	}
-	return ""
+	return ", so it has no runs: nusa job status " + name
 }
 
 // definition returns the definition of a spec.

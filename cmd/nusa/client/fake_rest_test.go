@@ -326,17 +326,27 @@ type workflowServer struct {
 	nusav1.UnimplementedWorkflowsServer
 }
 
+func (workflowServer) List(context.Context, *nusav1.ListWorkflowRunsRequest) (*nusav1.ListWorkflowRunsResponse, error) {
+	return &nusav1.ListWorkflowRunsResponse{}, nil
+}
+
 func (workflowServer) Run(_ context.Context, r *nusav1.RunWorkflowRequest) (*nusav1.WorkflowRun, error) {
 	return &nusav1.WorkflowRun{Namespace: r.GetJob().GetNamespace(), Name: r.GetJob().GetName() + ".1"}, nil
 }
 
 func (workflowServer) Get(_ context.Context, r *nusav1.GetWorkflowRunRequest) (*nusav1.WorkflowRunStatus, error) {
-	out := &nusav1.WorkflowRunStatus{}
+	out := &nusav1.WorkflowRunStatus{Run: &nusav1.WorkflowRun{Namespace: r.GetRun().GetNamespace(), Name: r.GetRun().GetName()}}
+	if strings.HasPrefix(r.GetRun().GetName(), "broken.") {
+		out.Run.State = nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_FAILED
+		out.Steps = []*nusav1.StepStatus{{Step: "fetch", State: nusav1.StepState_STEP_STATE_SUCCEEDED}, {Step: "fit", State: nusav1.StepState_STEP_STATE_LOST}}
+		return out, nil
+	}
 	for name, state := range map[string]nusav1.StepState{
 		"build": nusav1.StepState_STEP_STATE_SUCCEEDED, "gate": nusav1.StepState_STEP_STATE_APPROVAL, "ship": nusav1.StepState_STEP_STATE_PENDING,
+		"fit": nusav1.StepState_STEP_STATE_RUNNING,
 	} {
 		if r.GetState() == nusav1.StepState_STEP_STATE_UNSPECIFIED || r.GetState() == state {
-			out.Steps = append(out.Steps, &nusav1.StepStatus{Step: name, State: state})
+			out.Steps = append(out.Steps, &nusav1.StepStatus{Step: name, State: state, Job: r.GetRun().GetName() + "--" + name})
 		}
 	}
 	return out, nil

@@ -106,6 +106,7 @@ func newFake(t *testing.T) *fake {
 	nusav1.RegisterSemaphoresServer(s, &semaphoreServer{})
 	nusav1.RegisterServicesServer(s, serviceServer{})
 	nusav1.RegisterRolloutsServer(s, rolloutServer{})
+	nusav1.RegisterMonitorServer(s, monitorServer{notes: f.notes})
 	nusav1.RegisterSchedulesServer(s, scheduleServer{notes: f.notes})
 	nusav1.RegisterSystemServer(s, f)
 	nusav1.RegisterOverviewServer(s, overviewServer{})
@@ -359,6 +360,10 @@ func (f *fake) Get(_ context.Context, r *nusav1.GetJobRequest) (*nusav1.Job, err
 		return j, nil
 	case "resize":
 		return &nusav1.Job{Spec: &nusav1.JobSpec{Name: "resize", Parameterized: &nusav1.Parameterized{}}}, nil
+	case "release.1--fit":
+		j := jobIn("release.1--fit", 1, nusav1.JobState_JOB_STATE_PENDING, nil)
+		j.Status.Message = "1 of 1 instances wait: last failure: exit code 4"
+		return j, nil
 	case "halfcut":
 		return jobIn("halfcut", 2, nusav1.JobState_JOB_STATE_PENDING, nil), nil
 	case "halted":

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
@@ -32,18 +33,22 @@ log of the master of a region, and --node that of an agent.`,
 			if !slices.Contains(logLevels, req.GetLevel()) {
 				return fmt.Errorf("--log-level %.20q: it is one of %s", req.GetLevel(), strings.Join(logLevels, ", "))
 			}
-			if req.GetNode() != "" && req.GetRegion() == "" {
-				req.Region = c.RegionOf(c.Ctx)
-				if req.GetRegion() == "" {
-					return fmt.Errorf("--node %s: add --region, the region of the node; `nusa node list` shows it", req.GetNode())
+			named := req.GetNode()
+			if named != "" && req.GetRegion() == "" {
+				ctx, cancel := c.WithTimeout()
+				n, err := c.Nodes().Get(ctx, &nusav1.GetNodeRequest{Id: req.GetNode()})
+				cancel()
+				if err != nil {
+					return err
 				}
+				req.Region, req.Node = n.GetRegion(), n.GetId()
 			}
 			r := &cli.Resumed{Session: c, Missed: "older lines than the latest 50 are missing"}
-			log := &follower{Session: c, req: req}
+			log := &follower{Session: c, req: req, node: named}
 			return r.Follow(c.Ctx, log.follow)
 		}),
 	}
-	c.Flags().StringVar(&req.Region, "region", "", "the master of this region, or with --node the region of the node")
+	c.Flags().StringVar(&req.Region, "region", "", "the master of this region, or with --node the region of the node, when its name is not unique")
 	c.Flags().StringVar(&req.Node, "node", "", "the agent of this node: id, id prefix or name")
 	c.Flags().StringVar(&req.Level, "log-level", "info", "lowest level: debug, info, warn or error")
 	s.Bind(c) // after the flags, so that the shell completes them
@@ -60,6 +65,8 @@ const latestRecords = 50
 type follower struct {
 	*cli.Session
 	req *nusav1.MonitorMemberRequest
+	// node is the node as the user named it.
+	node string
 	// began: a stream has begun.
 	began bool
 	// printed has the latest records that were printed, at most latestRecords, and repeats is how many of the next
@@ -92,14 +99,18 @@ func (f *follower) follow(answered func()) error {
 	case f.req.GetRegion() == "":
 		stream, err = client.Self(f.Ctx, &nusav1.MonitorRequest{Level: f.req.GetLevel()})
 	case f.req.GetNode() != "":
-		what = "the agent of node " + f.req.GetNode()
+		what = "the agent of node " + f.node
 		stream, err = client.Member(f.Ctx, f.req)
 	default:
 		what = "the master of region " + f.req.GetRegion()
 		stream, err = client.Member(f.Ctx, f.req)
 	}
+	var header metadata.MD
 	if err == nil {
-		_, err = stream.Header()
+		header, err = stream.Header()
+	}
+	if err == nil && header == nil { // the server ended the call at once
+		_, err = stream.Recv()
 	}
 	if err != nil {
 		return err

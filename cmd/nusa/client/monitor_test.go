@@ -5,8 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/sample"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -49,5 +53,36 @@ func TestRepeatedRecords(t *testing.T) {
 		if got := f.repeated(c.record); got != c.want {
 			t.Errorf("record %d: repeated %v, want %v", i, got, c.want)
 		}
+	}
+}
+
+// monitorServer sends one record of each log. It knows only the region japaneast.
+type monitorServer struct {
+	nusav1.UnimplementedMonitorServer
+	*notes
+}
+
+func (f monitorServer) Member(r *nusav1.MonitorMemberRequest, s grpc.ServerStreamingServer[nusav1.LogRecord]) error {
+	f.note(r)
+	if r.GetRegion() != "japaneast" {
+		return status.Error(codes.NotFound, "there is no region "+r.GetRegion())
+	}
+	return s.Send(&nusav1.LogRecord{Level: "INFO", Message: "ready"})
+}
+
+// TestMonitorOfANode: the region of a node need not be named, and an error comes without the promise of a log.
+func TestMonitorOfANode(t *testing.T) {
+	f := newFake(t)
+	out, errOut, code := f.run(t.Context(), "", "monitor", "--node", "n1", "--addr", f.addr)
+	if code != 0 || !strings.Contains(out, "ready") || !strings.Contains(errOut, "the log of the agent of node n1") {
+		t.Errorf("exit code %d: %s%s", code, out, errOut)
+	}
+	all := f.taken()
+	if r, ok := all[len(all)-1].(*nusav1.MonitorMemberRequest); !ok || r.GetRegion() != "japaneast" || r.GetNode() != sample.Nodes()[0].GetId() {
+		t.Errorf("asked for %v", all)
+	}
+	_, errOut, code = f.run(t.Context(), "", "monitor", "--region", "mars", "--addr", f.addr)
+	if code != 1 || errOut != "nusa: there is no region mars\n" {
+		t.Errorf("exit code %d: %s", code, errOut)
 	}
 }

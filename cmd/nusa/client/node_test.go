@@ -15,10 +15,12 @@ func TestNodeOfAnotherRegion(t *testing.T) {
 }
 
 // TestNodeListByLabel: node list shows the nodes that have all labels, and says when none has.
+// server list prints names, too.
 func TestNodeListByLabel(t *testing.T) {
 	f := newFake(t)
 	for line, want := range map[string]string{
 		"node list -o name":                             "aaaabbbb-cccc ddddeeee-ffff",
+		"server list -o name":                           "g1 g2",
 		"node list -o name -l disk=ssd":                 "aaaabbbb-cccc",
 		"node list -o name -l disk=ssd -l rack=r1":      "aaaabbbb-cccc",
 		"node list -o name -l disk=ssd --label rack=r2": "",

@@ -7,8 +7,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestWorkflowRunOfAFile: workflow run submits the one workflow of a file, with the values of its variables.
-func TestWorkflowRunOfAFile(t *testing.T) {
+// TestWorkflowCommands: workflow run submits the one workflow of a file, with the values of its variables. The commands say
+// what a running step waits for, and what follows a failure.
+func TestWorkflowCommands(t *testing.T) {
 	const file = `variables: {command: env, note: none}
 name: etl
 type: workflow
@@ -23,6 +24,10 @@ workflow: {steps: {fetch: {groups: {main: {tasks: {main: {driver: process, confi
 		{file, "workflow run --detach --var comand=date -", "comand is not a variable of the job file", 1},
 		{file + "---\n" + strings.Replace(file, "etl", "two", 1), "workflow run --detach -", "- has 2 jobs: submit them with nusa job run", 1},
 		{"", "workflow run --detach etl", "default/etl.1 runs", 0},
+		{"", "workflow run broken", "what it wrote:   nusa workflow logs broken.1 fit\nto run it again: nusa workflow retry broken.1 --from fit\n", 3},
+		{"", "workflow status release.1", "running        0  1 of 1 instances wait: last failure: exit code 4", 0},
+		{"", "workflow list nosuch", "job default/nosuch does not exist", 1},
+		{"", "workflow list api", "no run; begin one with: nusa workflow run FILE", 0},
 		{"", "workflow run --detach etl --var a=b", "--var 'a=b': these are values of variables of a job file, and etl is a stored workflow: --param gives it parameters", 1},
 	} {
 		out, errOut, code := f.run(t.Context(), c.stdin, append(strings.Fields(c.line), "--addr="+f.addr)...)

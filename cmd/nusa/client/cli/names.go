@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
@@ -67,7 +68,7 @@ var nameFields = []protoreflect.Name{"id", "name", "uuid", "domain"}
 
 // named reports whether nameOf finds a name in messages of a type.
 func named(d protoreflect.MessageDescriptor) bool {
-	if slices.Contains(ofJobs, d.FullName()) {
+	if slices.Contains(special, d.FullName()) {
 		return true
 	}
 	if inner := d.Fields().ByName("definition"); inner != nil && inner.Message() != nil {
@@ -81,11 +82,12 @@ func named(d protoreflect.MessageDescriptor) bool {
 	return false
 }
 
-// ofJobs are the types of objects that have the name of their job.
-var ofJobs = []protoreflect.FullName{
+// special are the types of objects with names of which nameOf knows more than their fields.
+var special = []protoreflect.FullName{
 	(&nusav1.Job{}).ProtoReflect().Descriptor().FullName(),
 	(&nusav1.ScheduleStatus{}).ProtoReflect().Descriptor().FullName(),
 	(&nusav1.Override{}).ProtoReflect().Descriptor().FullName(),
+	(&nusav1.AuditEntry{}).ProtoReflect().Descriptor().FullName(),
 }
 
 // nameOf returns the name of an object in the form that commands accept.
@@ -99,6 +101,8 @@ func nameOf(m protoreflect.Message) string {
 		return JobName(x.GetNamespace(), x.GetName(), "")
 	case *nusav1.ScheduleStatus:
 		return x.GetJob()
+	case *nusav1.AuditEntry: // its name is that of the object that was changed
+		return strconv.FormatInt(x.GetSeq(), 10)
 	case *nusav1.Override:
 		return JobName(x.GetNamespace(), x.GetJob(), "")
 	}

@@ -33,6 +33,12 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			}
 			alarms := c.PrintAlarms(ctx)
 			out := &nusav1.TopologyTree{Servers: slices.DeleteFunc(tree.GetServers(), func(x *nusav1.GlobalServer) bool { return !states.Has(stateOf(x)) })}
+			if c.Output == "name" {
+				for _, srv := range out.GetServers() {
+					c.Printf("%s\n", srv.GetName())
+				}
+				return nil
+			}
 			if c.Output != "table" {
 				n, err := document(out, alarms)
 				if err != nil {

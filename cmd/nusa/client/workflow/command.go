@@ -173,7 +173,7 @@ func await(c *cli.Session, r *nusav1.WorkflowRun, timeout time.Duration) error {
 	if table {
 		fmt.Fprintf(c.Out, "%s runs\n", runName(r))
 	}
-	shown := map[string]nusav1.StepState{}
+	shown, failed := map[string]nusav1.StepState{}, ""
 	resumed := cli.Resumed{Session: c}
 	err := resumed.Follow(ctx, func(answered func()) error {
 		for {
@@ -187,6 +187,7 @@ func await(c *cli.Session, r *nusav1.WorkflowRun, timeout time.Duration) error {
 				showEnds(c, all, shown)
 			}
 			if ended(r) {
+				failed = firstFailed(all)
 				return nil
 			}
 			select {
@@ -210,9 +211,32 @@ func await(c *cli.Session, r *nusav1.WorkflowRun, timeout time.Duration) error {
 		return err
 	}
 	if r.GetState() != nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_SUCCEEDED {
+		if table {
+			writeNext(c, r, failed)
+		}
 		return &cli.ExitError{Code: cli.ExitFailed}
 	}
 	return nil
+}
+
+// writeNext says what a user can do about a run that has failed. failed is its first step that did, or "".
+func writeNext(c *cli.Session, r *nusav1.WorkflowRun, failed string) {
+	if failed == "" {
+		return
+	}
+	run := cli.RefArg(refOf(r))
+	fmt.Fprintf(c.Out, "what it wrote:   %s workflow logs %s %s\nto run it again: %s workflow retry %s --from %s\n", c.Program, run, failed, c.Program, run, failed)
+}
+
+// firstFailed returns the first step that did not succeed and was not skipped, or "".
+func firstFailed(all *nusav1.WorkflowRunStatus) string {
+	for _, st := range all.GetSteps() {
+		switch st.GetState() {
+		case nusav1.StepState_STEP_STATE_FAILED, nusav1.StepState_STEP_STATE_LOST, nusav1.StepState_STEP_STATE_TIMED_OUT:
+			return st.GetStep()
+		}
+	}
+	return ""
 }
 
 // pauseFor returns the time until the next question about a run with so many steps and items.
@@ -277,6 +301,11 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			})
 			if err != nil {
 				return err
+			}
+			if len(out.GetRuns()) == 0 && req.GetWorkflow() != "" {
+				if _, err := c.Jobs().Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Namespace: req.GetNamespace(), Name: req.GetWorkflow()}}); err != nil {
+					return err
+				}
 			}
 			if err := cli.CheckLabels(labels, len(out.GetRuns()), func(labels map[string]string) (int, error) {
 				req.Labels, req.PageToken, req.Limit = labels, "", 1

@@ -51,6 +51,7 @@ func statusCommand(s *cli.Settings) *cobra.Command {
 				if inner, err = inside(ctx, c, all); err != nil {
 					return err
 				}
+				addWaits(ctx, c, all)
 			}
 			return c.Print(all, func(w *term.Screen) { write(w, all, inner, states) })
 		}),
@@ -58,6 +59,24 @@ func statusCommand(s *cli.Settings) *cobra.Command {
 	c.Flags().StringVar(&step, "step", "", "only this step")
 	states = cli.StateFlag(c, "steps", "pending", "approval", "running", "backoff", "succeeded", "failed", "skipped", "lost", "timed_out")
 	return c
+}
+
+// mostWaits bounds the jobs of steps whose messages are shown.
+const mostWaits = 20
+
+// addWaits says of running steps what their jobs wait for, such as the next attempt after a failure.
+func addWaits(ctx context.Context, c *cli.Session, all *nusav1.WorkflowRunStatus) {
+	asked := 0
+	for _, st := range all.GetSteps() {
+		if st.GetState() != nusav1.StepState_STEP_STATE_RUNNING || st.GetJob() == "" || st.GetMessage() != "" || asked == mostWaits {
+			continue
+		}
+		asked++
+		j, err := c.Jobs().Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Namespace: all.GetRun().GetNamespace(), Name: st.GetJob()}})
+		if err == nil {
+			st.Message = j.GetStatus().GetMessage()
+		}
+	}
 }
 
 // mostInside bounds the runs inside a run that are shown.
