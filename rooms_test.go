@@ -22,8 +22,8 @@ const (
 // packages of its role that are listed before it. The folder of the role itself comes
 // last.
 var layers = map[string][]string{
-	"global":   {"store", "room", "region", "recovery", "failover", "place/rank", "place", "queue", "latency", "compact", "forms", "history", "progress", "versions", "idempotency", "events", "state", "gather", "repair", "uplink", "placer", "objects", "hooks/delivery", "hooks", "buses", "api", "rollouts", "intakes", "reservations", "schedules/plan", "schedules", "discovery", "workflows/flow", "workflows/semaphore", "workflows", "deadletters/plan", "deadletters", "tasks", "spares/step", "spares", "overview"},
-	"regional": {"state/persist", "state", "trail", "presence", "pools", "sched", "accept", "regionlease", "gossip", "voters", "quorum", "wire", "raftlog", "events", "tasks", "metrics", "nodes", "repair", "peers", "register", "discovery", "uplink", "api", "reserved", "letters", "overview", "master"},
+	"global":   {"store", "room", "region", "recovery", "failover", "place/rank", "place", "queue", "latency", "compact", "forms", "history", "progress", "idempotency", "events", "state", "gather", "repair", "uplink", "placer", "objects", "hooks/delivery", "hooks", "buses", "api", "rollouts", "intakes", "reservations", "schedules/plan", "schedules", "discovery", "workflows/flow", "workflows/semaphore", "workflows", "deadletters/plan", "deadletters", "tasks", "spares/step", "spares", "overview"},
+	"regional": {"state/persist", "state", "trail", "presence", "pools", "sched", "accept", "regionlease", "gossip", "voters", "quorum", "wire", "raftlog", "events", "tasks", "metrics", "nodes", "repair", "peers", "register", "discovery", "uplink", "api", "versions", "reserved", "letters", "overview", "master"},
 	"agent": {
 		"lease", "health", "reconcile", "retry", "facts", "gpu", "driver", "driver/mounts", "supervise/slim", "supervise", "setup",
 		"driver/docker", "driver/incus", "driver/process", "driver/plugin", "driver/reserve", "driver/mock", "driver/drivertest", "dns",

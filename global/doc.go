@@ -36,7 +36,6 @@
 //	forms        which config the regions' plugins accept
 //	history      short entries of the jobs that have ended and left memory (pure)
 //	progress     how far a rollout is, and when it has failed (pure)
-//	versions     which earlier versions of a job are stored (pure)
 //	idempotency  the answers to requests with idempotency keys
 //	events       the durable events of the federation
 //	state        what the active server knows, and the one writer of the store

@@ -451,6 +451,9 @@ func (l *allocationsAPI) ReadFile(req *nusav1.ReadFileRequest, stream grpc.Serve
 	return ofRegion(f.conn.name, relay(up, stream.Send))
 }
 
+// OfRegion returns the error of a region's server for the caller: see ofRegion.
+func OfRegion(region string, err error) error { return ofRegion(region, err) }
+
 // ofRegion returns the error of a region's server. A server of an earlier version may not have the call.
 func ofRegion(region string, err error) error {
 	if rpcerr.UnknownCall(err) {

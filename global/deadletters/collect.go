@@ -17,7 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/compact"
 	"github.com/nusa-scheduler/nusa/global/deadletters/plan"
 	"github.com/nusa-scheduler/nusa/global/state"
-	"github.com/nusa-scheduler/nusa/global/versions"
+	"github.com/nusa-scheduler/nusa/internal/versions"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 
 	"google.golang.org/protobuf/proto"
@@ -12,9 +11,9 @@ import (
 	"github.com/nusa-scheduler/nusa/global/api"
 	"github.com/nusa-scheduler/nusa/global/compact"
 	"github.com/nusa-scheduler/nusa/global/state"
-	"github.com/nusa-scheduler/nusa/global/versions"
+	"github.com/nusa-scheduler/nusa/internal/jobhistory"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
-	"github.com/nusa-scheduler/nusa/job"
+	"github.com/nusa-scheduler/nusa/internal/versions"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/rights"
 )
@@ -33,10 +32,17 @@ func (s *Service) job(ref *nusav1.JobRef) (*api.Term, state.JobKey, error) {
 		return nil, state.JobKey{}, state.RPCErrors.Err(state.ErrNotActive)
 	}
 	k, err := api.JobKeyOf(ref)
-	if err == nil && ref.GetRegion() != "" {
-		err = rpcerr.Invalid(wrong("job.region", "the versions of a region's own jobs are not stored; name a job of the federation"))
-	}
 	return term, k, err
+}
+
+// ask makes a call about one of a region's own jobs, of which the region keeps the versions.
+func ask[T any](term *api.Term, region string, call func(nusav1.RolloutsClient) (T, error)) (out T, err error) {
+	conn, err := term.Dial(region)
+	if err != nil {
+		return out, err
+	}
+	out, err = call(nusav1.NewRolloutsClient(conn))
+	return out, api.OfRegion(region, err)
 }
 
 func wrong(field, message string) *nusav1.Problem {
@@ -61,6 +67,9 @@ func (s *Service) History(ctx context.Context, req *nusav1.JobHistoryRequest) (*
 	if err != nil {
 		return nil, err
 	}
+	if name := req.GetJob().GetRegion(); name != "" {
+		return ask(term, name, func(r nusav1.RolloutsClient) (*nusav1.JobHistory, error) { return r.History(ctx, req) })
+	}
 	rec, err := record(ctx, term, k)
 	if err != nil {
 		return nil, err
@@ -73,23 +82,6 @@ func (s *Service) History(ctx context.Context, req *nusav1.JobHistoryRequest) (*
 		out.Versions[0].Failed, out.Versions[0].Complete = j.HowItRan(rec, term.State.Sight())
 	}
 	return out, nil
-}
-
-// find returns a version by its number or tag. Empty: the version before the given one.
-func find(k state.JobKey, all []*nusav1.JobVersion, name string, before int64) (*nusav1.JobVersion, error) {
-	var list []versions.Version
-	for _, v := range all {
-		list = append(list, versions.Version{Number: v.GetVersion(), Tag: v.GetTag()})
-	}
-	at := versions.Find(list, name)
-	if name == "" {
-		name = "before " + strconv.FormatInt(before, 10)
-		at = slices.IndexFunc(list, func(v versions.Version) bool { return v.Number < before })
-	}
-	if at < 0 {
-		return nil, rpcerr.NotFound("version", name, fmt.Sprintf("job %s has no stored version %s: `nusa job history %s` lists them", k, name, k))
-	}
-	return all[at], nil
 }
 
 // specOf returns the spec of a version.
@@ -118,36 +110,27 @@ func specOf(ctx context.Context, term *api.Term, k state.JobKey, rec *state.Reco
 	return spec, nil
 }
 
+// history returns a stored job with its versions.
+func history(ctx context.Context, term *api.Term, k state.JobKey, rec *state.Record) *jobhistory.Job {
+	return &jobhistory.Job{Name: k.String(), Versions: rec.Versions(), Spec: func(v *nusav1.JobVersion) (*nusav1.JobSpec, error) {
+		return specOf(ctx, term, k, rec, v)
+	}}
+}
+
 // Diff implements nusav1.RolloutsServer.
 func (s *Service) Diff(ctx context.Context, req *nusav1.JobDiffRequest) (*nusav1.JobDiff, error) {
 	term, k, err := s.job(req.GetJob())
 	if err != nil {
 		return nil, err
 	}
+	if name := req.GetJob().GetRegion(); name != "" {
+		return ask(term, name, func(r nusav1.RolloutsClient) (*nusav1.JobDiff, error) { return r.Diff(ctx, req) })
+	}
 	rec, err := record(ctx, term, k)
 	if err != nil {
 		return nil, err
 	}
-	all := rec.Versions()
-	to, err := find(k, all, cmp.Or(req.GetTo(), strconv.FormatInt(rec.Version(), 10)), 0)
-	if err != nil {
-		return nil, err
-	}
-	from, err := find(k, all, req.GetFrom(), to.GetVersion())
-	if err != nil {
-		return nil, err
-	}
-	before, err := specOf(ctx, term, k, rec, from)
-	if err != nil {
-		return nil, err
-	}
-	after, err := specOf(ctx, term, k, rec, to)
-	if err != nil {
-		return nil, err
-	}
-	job.Default(before)
-	job.Default(after)
-	return &nusav1.JobDiff{From: from.GetVersion(), To: to.GetVersion(), Lines: job.Diff(before, after)}, nil
+	return history(ctx, term, k, rec).Diff(req)
 }
 
 // Revert implements nusav1.RolloutsServer.
@@ -156,6 +139,12 @@ func (s *Service) Revert(ctx context.Context, req *nusav1.RevertJobRequest) (*nu
 	if err != nil {
 		return nil, err
 	}
+	if name := req.GetJob().GetRegion(); name != "" {
+		if err := rights.MaySubmitIn(ctx, k.Namespace, name, k.Name); err != nil {
+			return nil, err
+		}
+		return ask(term, name, func(r nusav1.RolloutsClient) (*nusav1.SubmitResponse, error) { return r.Revert(ctx, req) })
+	}
 	if err := rights.MaySubmit(ctx, k.Namespace, k.Name); err != nil {
 		return nil, err
 	}
@@ -163,11 +152,14 @@ func (s *Service) Revert(ctx context.Context, req *nusav1.RevertJobRequest) (*nu
 	if err != nil {
 		return nil, err
 	}
-	to, err := target(ctx, term, k, rec, req.GetTo())
-	if err != nil {
-		return nil, err
+	all := history(ctx, term, k, rec)
+	term.State.Lock()
+	healthy := term.State.Jobs[k].HealthyVersion(rec)
+	term.State.Unlock()
+	for _, v := range all.Versions[1:] {
+		v.Complete = v.GetComplete() || v.GetVersion() == healthy
 	}
-	spec, err := specOf(ctx, term, k, rec, to)
+	to, spec, err := all.Target(req.GetTo())
 	if err != nil {
 		return nil, err
 	}
@@ -175,47 +167,7 @@ func (s *Service) Revert(ctx context.Context, req *nusav1.RevertJobRequest) (*nu
 	if err != nil {
 		return nil, err
 	}
-	out = proto.CloneOf(out)
-	out.RevertedTo = to.GetVersion()
-	if req.GetTo() == "" && !to.GetComplete() {
-		known := "it is not known to have run completely"
-		if to.GetFailed() != "" {
-			known = "it failed: " + to.GetFailed()
-		}
-		out.Warnings = append(out.Warnings, fmt.Sprintf("no earlier version is known to have run completely, so version %d was submitted again, and %s: `nusa job history %s` lists the versions", to.GetVersion(), known, k))
-	}
-	return out, nil
-}
-
-// target returns the version to which a revert goes back: the one with a number or a tag, or else the latest
-// earlier one that ran completely, if there is one with another spec than the present version. If none ran
-// completely, it is the version before the present one.
-func target(ctx context.Context, term *api.Term, k state.JobKey, rec *state.Record, name string) (out *nusav1.JobVersion, err error) {
-	all := rec.Versions()
-	if name != "" {
-		return find(k, all, name, 0)
-	}
-	term.State.Lock()
-	healthy := term.State.Jobs[k].HealthyVersion(rec)
-	term.State.Unlock()
-	for _, v := range all[1:] {
-		v.Complete = v.GetComplete() || v.GetVersion() == healthy
-		if !v.GetComplete() {
-			continue
-		}
-		spec, err := specOf(ctx, term, k, rec, v)
-		if err != nil {
-			return nil, err
-		}
-		if !proto.Equal(spec, rec.Spec()) {
-			return v, nil
-		}
-		out = cmp.Or(out, v)
-	}
-	if out != nil {
-		return out, nil
-	}
-	return find(k, all, "", rec.Version())
+	return all.Reverted(out, to, req.GetTo()), nil
 }
 
 // Tag implements nusav1.RolloutsServer.
@@ -223,6 +175,9 @@ func (s *Service) Tag(ctx context.Context, req *nusav1.TagVersionRequest) (*nusa
 	term, k, err := s.job(req.GetJob())
 	if err != nil {
 		return nil, err
+	}
+	if name := req.GetJob().GetRegion(); name != "" {
+		return ask(term, name, func(r nusav1.RolloutsClient) (*nusav1.JobVersion, error) { return r.Tag(ctx, req) })
 	}
 	if req.GetTag() != "" && versions.CheckTag(req.GetTag()) != nil {
 		return nil, rpcerr.Invalid(wrong("tag", versions.ErrTag.Error()))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/api"
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/jobhistory"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
@@ -98,6 +99,9 @@ func (s *Service) steer(ctx context.Context, req *nusav1.ControlRolloutRequest, 
 	term, k, err := s.job(req.GetJob())
 	if err != nil {
 		return nil, err
+	}
+	if req.GetJob().GetRegion() != "" {
+		return nil, jobhistory.NoStages(k.Namespace + "/" + k.Name + "@" + req.GetJob().GetRegion())
 	}
 	if n := len(req.GetReason()); n > maxReason || !utf8.ValidString(req.GetReason()) || strings.ContainsAny(req.GetReason(), "\n\r") {
 		return nil, rpcerr.Invalid(wrong("reason", fmt.Sprintf("must be one line of at most %d bytes", maxReason)))

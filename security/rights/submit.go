@@ -154,13 +154,25 @@ func Plan(ctx context.Context, present func() *Set, spec *nusav1.JobSpec, region
 
 // MaySubmit returns an error if the caller may submit or plan no job of a name, whatever it asks for.
 func MaySubmit(ctx context.Context, namespace, name string) error {
+	return Of(ctx).maySubmit(namespace, "", name)
+}
+
+// MaySubmitIn is MaySubmit for one of a region's own jobs. The region decides about what the job asks for.
+func MaySubmitIn(ctx context.Context, namespace, region, name string) error {
 	c := Of(ctx)
+	if c != nil {
+		c.checked.Store(true)
+	}
+	return c.maySubmit(namespace, region, name)
+}
+
+func (c *Call) maySubmit(namespace, region, name string) error {
 	if c == nil {
 		return nil
 	}
 	namespace = cmp.Or(namespace, job.DefaultNamespace)
 	set, who := c.Standing()
-	a := c.action(namespace, "", name)
+	a := c.action(namespace, region, name)
 	if set.Allowed(who, a) || set.Decide(who, a).Depends {
 		return nil
 	}

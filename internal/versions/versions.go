@@ -25,6 +25,8 @@ type Version struct {
 	Number   int64
 	Tag      string
 	Replaced time.Time
+	// Bytes is what the version counts in Within.
+	Bytes int
 }
 
 // Keep returns the positions of the versions that stay stored. all are sorted by number, ascending. The
@@ -45,6 +47,31 @@ func Keep(all []Version, now time.Time) (kept []int) {
 	}
 	for i, s := range stays {
 		if s {
+			kept = append(kept, i)
+		}
+	}
+	return kept
+}
+
+// Within returns the positions of the versions that stay, so that they have at most limit bytes together.
+// all are sorted by number, ascending. The latest version always stays. The oldest go first, those
+// without a tag before the others.
+func Within(all []Version, limit int) (kept []int) {
+	goes := make([]bool, len(all))
+	bytes := 0
+	for i := range all {
+		bytes += all[i].Bytes
+	}
+	for _, tagged := range []bool{false, true} {
+		for i := 0; i+1 < len(all) && bytes > limit; i++ {
+			if (all[i].Tag != "") == tagged {
+				goes[i] = true
+				bytes -= all[i].Bytes
+			}
+		}
+	}
+	for i, gone := range goes {
+		if !gone {
 			kept = append(kept, i)
 		}
 	}

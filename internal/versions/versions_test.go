@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nusa-scheduler/nusa/global/versions"
+	"github.com/nusa-scheduler/nusa/internal/versions"
 )
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -54,6 +54,35 @@ func TestKeep(t *testing.T) {
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
+// sized makes versions 1.. of the given sizes. tagged have a tag.
+func sized(bytes []int, tagged ...int64) []versions.Version {
+	all := list(len(bytes), 0, tagged...)
+	for i, n := range bytes {
+		all[i].Bytes = n
+	}
+	return all
+}
+
+func TestWithin(t *testing.T) {
+	for name, c := range map[string]struct {
+		all   []versions.Version
+		limit int
+		kept  []int
+	}{
+		"none":                        {nil, 10, nil},
+		"all fit":                     {sized([]int{4, 3, 3}), 10, []int{0, 1, 2}},
+		"the oldest goes":             {sized([]int{4, 4, 3}), 10, []int{1, 2}},
+		"two must go":                 {sized([]int{1, 9, 9}), 10, []int{2}},
+		"a tag stays longer":          {sized([]int{4, 4, 3}, 1), 10, []int{0, 2}},
+		"tags go when they must":      {sized([]int{4, 4, 4, 8}, 1, 2), 13, []int{1, 3}},
+		"the latest stays, too large": {sized([]int{4, 4, 40}, 1), 10, []int{2}},
+	} {
+		if got := versions.Within(c.all, c.limit); !slices.Equal(got, c.kept) {
+			t.Errorf("%s: %v, want %v", name, got, c.kept)
 		}
 	}
 }
