@@ -18,7 +18,6 @@ func TestPredictedStateEqualsDecodedState(t *testing.T) {
 		r := rand.New(rand.NewSource(seed))
 		lead, follow := NewFSM(), NewFSM()
 		index := uint64(0)
-		a := lead.speculate(0)
 		var inFlight [][]byte
 		apply := func(data []byte) bool {
 			index++
@@ -32,7 +31,7 @@ func TestPredictedStateEqualsDecodedState(t *testing.T) {
 		cmd := func() state.Command {
 			id := string(rune('a' + r.Intn(5)))
 			now := int64(r.Intn(1e9))
-			switch r.Intn(7) {
+			switch r.Intn(8) {
 			case 0, 1:
 				c := sample(id)
 				c.NowUnixNano = now
@@ -52,9 +51,11 @@ func TestPredictedStateEqualsDecodedState(t *testing.T) {
 			case 3:
 				return state.Command{NowUnixNano: now, RemoveNode: &state.RemoveNode{ID: id}}
 			case 4:
-				return state.Command{NowUnixNano: now, SubmitLocalJob: &state.SubmitLocalJob{Job: state.Job{Key: state.JobKey{Namespace: "n", Job: id, Local: true}, Type: state.JobType(1 + r.Intn(2)), Spec: []byte{byte(r.Intn(3))}, Groups: []state.Group{{Name: "g", Count: int32(r.Intn(4)), Hash: uint64(r.Intn(3))}}}, Again: r.Intn(3) == 0}}
+				return state.Command{NowUnixNano: now, SubmitLocalJob: &state.SubmitLocalJob{Job: state.Job{Key: state.JobKey{Namespace: "n", Job: id, Local: true}, Type: state.JobType(1 + r.Intn(2)), Spec: []byte{byte(r.Intn(3))}, Groups: []state.Group{{Name: "g", Count: int32(r.Intn(4)), Hash: uint64(r.Intn(3))}}}, Again: r.Intn(3) == 0, Tag: []string{"", "", "a", "b"}[r.Intn(4)]}}
 			case 5:
 				return state.Command{NowUnixNano: now, StopLocalJob: &state.StopLocalJob{Namespace: "n", Name: id, Purge: r.Intn(2) == 0}}
+			case 6:
+				return state.Command{NowUnixNano: now, TagVersion: &state.TagVersion{Namespace: "n", Name: id, Version: int64(r.Intn(4)), Tag: []string{"", "a", "b"}[r.Intn(3)]}}
 			}
 			var p state.PlaceGroup
 			p.Key = state.GroupKey{Namespace: "n", Job: id, Group: "g", Local: true}
@@ -65,6 +66,8 @@ func TestPredictedStateEqualsDecodedState(t *testing.T) {
 			return state.Command{NowUnixNano: now, ApplyPlan: &state.ApplyPlan{Places: []state.PlaceGroup{p}}}
 		}
 		mispredicted := false
+		apply(encoded(t, state.Command{SetLimits: &state.SetLimits{FeatureLevel: state.FeatureLevel}}))
+		a := lead.speculate(index)
 		for range 200 {
 			switch r.Intn(8) {
 			case 0: // an entry of Raft's own

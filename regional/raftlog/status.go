@@ -22,6 +22,7 @@ var statuses = rpcerr.Table{
 	{Target: state.ErrOtherType, Code: codes.FailedPrecondition},
 	{Target: state.ErrBeyondSlots, Code: codes.FailedPrecondition},
 	{Target: state.ErrNotService, Code: codes.FailedPrecondition},
+	{Target: state.ErrTagTaken, Code: codes.AlreadyExists},
 	{Target: state.ErrKeyReused, Code: codes.AlreadyExists},
 	{Target: state.ErrFull, Code: codes.ResourceExhausted},
 	{Target: context.DeadlineExceeded, Code: codes.DeadlineExceeded},

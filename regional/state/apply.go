@@ -14,6 +14,7 @@ type txn struct {
 	now     int64
 	res     *Result
 	forget  map[string]struct{} // nodes that may forget allocations; made when first needed
+	tagged  bool                // a submit of the same spec has set a tag
 	touched []*group
 }
 
@@ -43,7 +44,7 @@ func (s *State) applyOne(index uint64, cmd *Command, res *Result) {
 	t := &txn{State: s, index: index, now: cmd.NowUnixNano, res: res, touched: s.touched[:0]}
 	res.Err = t.dispatch(cmd)
 	t.finish()
-	if cmd.Audit != nil && res.Err == nil && res.Changed && !res.Same {
+	if cmd.Audit != nil && res.Err == nil && res.Changed && (!res.Same || t.tagged) {
 		record(t, cmd.Audit)
 	}
 	clear(t.touched)
@@ -92,6 +93,8 @@ func (t *txn) dispatch(cmd *Command) error {
 		return applyDocuments(t, cmd.ChangeDocuments)
 	case cmd.SetOverride != nil:
 		return applyOverride(t, cmd.SetOverride)
+	case cmd.TagVersion != nil:
+		return applyTag(t, cmd.TagVersion)
 	case cmd.Audit != nil:
 		t.res.Changed = true
 		return nil

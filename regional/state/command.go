@@ -29,6 +29,8 @@ var (
 	ErrBeyondSlots = errors.New("more than the region owns")
 	// ErrNotService: only groups of services can be scaled in one region.
 	ErrNotService = errors.New("no service")
+	// ErrTagTaken: another version of the job has the tag.
+	ErrTagTaken = errors.New("tag is taken")
 	// ErrKeyReused: the idempotency key was used for another request.
 	ErrKeyReused = errors.New("idempotency key was used for another request")
 	// ErrFull: a bound of the state is reached. A retry may succeed after jobs have ended.
@@ -106,6 +108,9 @@ type Command struct {
 
 	// SetOverride needs Cluster.FeatureLevel OverrideLevel.
 	SetOverride *SetOverride `codec:"override,omitempty"`
+
+	// TagVersion needs Cluster.FeatureLevel VersionLevel.
+	TagVersion *TagVersion `codec:"tag,omitempty"`
 }
 
 // Bootstrap stores the identity of the cluster. A second Bootstrap with the same id and
@@ -317,6 +322,8 @@ type SubmitLocalJob struct {
 	// command fails with ErrStillWanted. The spec may be the same.
 	Again       bool
 	Idempotency Idempotency
+	// Tag is the tag of the new version. Errors: ErrTagTaken. It needs Cluster.FeatureLevel VersionLevel.
+	Tag string
 }
 
 // StopLocalJob stops one of the region's own jobs. The record stays until it is purged.
@@ -326,6 +333,15 @@ type StopLocalJob struct {
 	Purge         bool
 	CheckRevision int64
 	Idempotency   Idempotency
+}
+
+// TagVersion gives a stored version of one of the region's own jobs a tag, or removes its tag.
+// Errors: ErrNotFound, ErrTagTaken, ErrInvalid.
+type TagVersion struct {
+	Namespace string
+	Name      string
+	Version   int64  // 0: the present version
+	Tag       string // empty: none
 }
 
 // JobVersion names one version of a job.

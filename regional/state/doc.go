@@ -17,7 +17,7 @@
 // How the state is held and read:
 //   - state.go: State and View, nodes and their use
 //   - view.go: groups, slots, instances and allocations of a View
-//   - jobs.go: versions of jobs, and the region's own jobs
+//   - jobs.go: versions of jobs, and the region's own jobs with their earlier versions
 //   - ids.go: allocations by id
 //   - instances.go: the instances of a group with their attempts, and their counts
 //
@@ -30,7 +30,7 @@
 //   - slots.go: slot orders, and slots that are given back
 //   - plan.go: stores the placements and other changes of a plan, or refuses those that are no longer valid
 //   - reports.go: applies the reports of agents
-//   - local.go: submits and stops of the region's own jobs
+//   - local.go: submits and stops of the region's own jobs, and which earlier versions stay
 //   - overrides.go: what an operator of the region stops or scales of a job of the federation
 //   - federation.go: the numbers that the region knows about its federation, limits of its leases, and which
 //     agents know the leases that bind their allocations

@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"reflect"
 	"slices"
@@ -231,4 +232,165 @@ func (v *View) Ended(key JobKey) bool {
 		some = some || g.Wanted > 0
 	}
 	return some
+}
+
+// VersionLevel is the feature level from which on the state has the earlier versions of the region's own
+// jobs and LocalJob.Notes, and the log may have TagVersion and SubmitLocalJob.Tag.
+const VersionLevel = 17
+
+// These are bounds of the earlier versions. Package versions bounds the number of those of a job.
+const (
+	// MaxStoredBytes bounds the bytes of all earlier versions of a region. The oldest go first, those without
+	// a tag before the others. maxJobStored bounds those of one job, so that one job with a large spec cannot
+	// displace the versions of all others.
+	MaxStoredBytes = 64 << 20
+	maxJobStored   = 4 << 20
+	// storedOverhead is what counts for a version beside its spec.
+	storedOverhead = 256
+	// mostExpired bounds the versions of other jobs that a command removes because of their age.
+	mostExpired = 100
+)
+
+// VersionNotes belong to the present version of one of the region's own jobs.
+type VersionNotes struct {
+	Tag string
+	// Failed and Complete say how the version had run when the job was stopped: see View.HowItRan.
+	Failed   string
+	Complete bool
+}
+
+// stored returns the notes, nil if there are none.
+func (n VersionNotes) stored() *VersionNotes {
+	if n == (VersionNotes{}) {
+		return nil
+	}
+	out := n // so that only notes that are there take memory
+	return &out
+}
+
+// notes returns the notes about the present version of a job, which may be nil.
+func (l *LocalJob) notes() VersionNotes {
+	if l == nil || l.Notes == nil {
+		return VersionNotes{}
+	}
+	return *l.Notes
+}
+
+// Tag returns the tag of the present version. Empty: it has none.
+func (l *LocalJob) Tag() string { return l.notes().Tag }
+
+// StoredVersion is an earlier version of one of the region's own jobs. Its spec is not compressed: the bytes of a
+// compressor may change from build to build, and the states of all servers must be equal.
+type StoredVersion struct {
+	Namespace string
+	Name      string
+	Version   int64
+	Spec      []byte
+	Tag       string
+	// Failed and Complete say how it had run when it was replaced, or when the job was stopped before that: see
+	// View.HowItRan.
+	Failed            string
+	Complete          bool
+	SubmittedUnixNano int64
+	ReplacedUnixNano  int64
+}
+
+// Bytes is what the version counts in the bounds.
+func (s *StoredVersion) Bytes() int { return len(s.Spec) + len(s.Failed) + storedOverhead }
+
+func (s *StoredVersion) key() JobKey { return JobKey{s.Namespace, s.Name, true} }
+
+func (s *StoredVersion) age() storedAge {
+	return storedAge{s.Tag != "", s.ReplacedUnixNano, s.key(), s.Version}
+}
+
+// storedAge orders the earlier versions of all jobs: those without a tag first, and the oldest first.
+type storedAge struct {
+	tagged   bool
+	replaced int64
+	key      JobKey
+	version  int64
+}
+
+func (a storedAge) Compare(b storedAge) int {
+	switch {
+	case a.tagged != b.tagged && b.tagged:
+		return -1
+	case a.tagged != b.tagged:
+		return 1
+	}
+	return cmp.Or(cmp.Compare(a.replaced, b.replaced), a.key.Compare(b.key), cmp.Compare(a.version, b.version))
+}
+
+// StoredVersions returns the earlier versions of one of the region's own jobs, by version. They must not be
+// changed.
+func (v *View) StoredVersions(key JobKey) []*StoredVersion {
+	all, _ := v.stored.Get(key)
+	return all
+}
+
+// HowItRan says how the present version of one of the region's own jobs runs, or ran until the job was stopped:
+// what has failed, and whether every instance runs the version, or has completed. It is derived from the
+// instances, so it does not know what was before.
+func (v *View) HowItRan(l *LocalJob) (failed string, complete bool) {
+	job, ok := v.Job(l.Key(), l.Version)
+	if l.Stopped || !ok {
+		return l.notes().Failed, l.notes().Complete
+	}
+	good, wanted := Running, int32(0)
+	if job.Type == Batch {
+		good = Complete
+	}
+	complete = true
+	for i := range job.Groups {
+		g, ok := v.group(GroupKey{l.Namespace, l.Name, job.Groups[i].Name, true})
+		if !ok {
+			continue
+		}
+		if n := g.byState[Failed]; n > 0 && failed == "" {
+			failed = fmt.Sprintf("%d of %d instances of group %s", n, g.wanted, job.Groups[i].Name)
+		}
+		wanted += g.wanted
+		complete = complete && g.byState[good] == g.wanted && g.outdated == 0
+	}
+	return failed, complete && wanted > 0 && failed == ""
+}
+
+// putStored stores an earlier version. It replaces the same version.
+func (s *State) putStored(v *StoredVersion) {
+	key := v.key()
+	s.dropStored(key, v.Version)
+	all, _ := s.stored.Get(key)
+	i, _ := findStored(all, v.Version)
+	s.stored.Set(s.own, key, slices.Insert(slices.Clip(all), i, v))
+	s.storedAges.Set(s.own, v.age(), struct{}{})
+	s.storedBytes += v.Bytes()
+}
+
+// dropStored removes an earlier version if it is stored.
+func (s *State) dropStored(key JobKey, version int64) {
+	all, _ := s.stored.Get(key)
+	i, ok := findStored(all, version)
+	if !ok {
+		return
+	}
+	s.storedAges.Delete(s.own, all[i].age())
+	s.storedBytes -= all[i].Bytes()
+	if len(all) == 1 {
+		s.stored.Delete(s.own, key)
+		return
+	}
+	s.stored.Set(s.own, key, slices.Concat(all[:i], all[i+1:]))
+}
+
+// dropAllStored removes the earlier versions of a job.
+func (s *State) dropAllStored(key JobKey) {
+	for _, v := range s.StoredVersions(key) {
+		s.dropStored(key, v.Version)
+	}
+}
+
+// findStored returns the position of a version, or the position where it would be inserted.
+func findStored(all []*StoredVersion, version int64) (int, bool) {
+	return slices.BinarySearchFunc(all, version, func(v *StoredVersion, n int64) int { return cmp.Compare(v.Version, n) })
 }

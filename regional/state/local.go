@@ -2,7 +2,12 @@ package state
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/versions"
 )
 
 // repeatedRequest reports whether the idempotency key was used before. If so, it sets the
@@ -71,10 +76,17 @@ func applySubmit(t *txn, c *SubmitLocalJob) error {
 	if err := checkRunAgain(t, old, c); err != nil {
 		return err
 	}
+	if err := checkNewTag(t, key, old, c); err != nil {
+		return err
+	}
 	run := int64(t.index)
 	if known && !old.Stopped && !c.Again {
 		if have, ok := t.Job(key, old.Version); ok && bytes.Equal(have.Spec, c.Job.Spec) {
 			t.res.Version, t.res.Revision, t.res.Same = old.Version, old.Revision, true
+			if c.Tag != "" && c.Tag != old.Tag() {
+				tagPresent(t, old, c.Tag)
+				t.tagged = true
+			}
 			rememberRequest(t, c.Idempotency)
 			return nil
 		}
@@ -87,11 +99,13 @@ func applySubmit(t *txn, c *SubmitLocalJob) error {
 	}
 	job := c.Job
 	job.Version, job.CreateIndex = nextVersion(t, key), t.index
-	t.putJob(&job)
-	t.setLocal(&LocalJob{
+	next := &LocalJob{
 		Namespace: key.Namespace, Name: key.Job, Version: job.Version,
 		Revision: t.index, Run: run, SubmittedUnixNano: t.now,
-	})
+	}
+	next.Notes = keepVersion(t, old, &job, c.Tag)
+	t.putJob(&job)
+	t.setLocal(next)
 	setLocalSlots(t, &job, run)
 	jobEvent(t, EventJobSubmitted, key, job.Version)
 	t.res.Version, t.res.Revision = job.Version, t.index
@@ -200,6 +214,7 @@ func applyStop(t *txn, c *StopLocalJob) error {
 	}
 	if !old.Stopped || c.Purge && !old.Purge {
 		l := *old
+		l.Notes = notesAtStop(t, old)
 		l.Stopped, l.Purge, l.Revision = true, l.Purge || c.Purge, t.index
 		t.setLocal(&l)
 		t.res.Changed = true
@@ -213,5 +228,151 @@ func applyStop(t *txn, c *StopLocalJob) error {
 	}
 	t.res.Version, t.res.Revision = old.Version, old.Revision
 	rememberRequest(t, c.Idempotency)
+	return nil
+}
+
+// keepVersion stores the version that a submit replaces, and returns the notes about the next one. A new job
+// stores nothing. The same spec again stores nothing either, and takes over the tag.
+func keepVersion(t *txn, old *LocalJob, next *Job, tag string) *VersionNotes {
+	notes := VersionNotes{Tag: tag}
+	if old == nil || t.cluster.FeatureLevel < VersionLevel {
+		return notes.stored()
+	}
+	have, ok := t.Job(old.Key(), old.Version)
+	switch {
+	case !ok:
+		return notes.stored()
+	case bytes.Equal(have.Spec, next.Spec):
+		notes.Tag = cmp.Or(tag, old.Tag())
+		return notes.stored()
+	}
+	v := &StoredVersion{
+		Namespace: old.Namespace, Name: old.Name, Version: old.Version, Spec: have.Spec, Tag: old.Tag(),
+		SubmittedUnixNano: old.SubmittedUnixNano, ReplacedUnixNano: t.now,
+	}
+	v.Failed, v.Complete = t.HowItRan(old)
+	t.putStored(v)
+	trimJob(t, old.Key())
+	trimStored(t)
+	return notes.stored()
+}
+
+// trimJob removes the versions of a job that its bounds do not allow.
+func trimJob(t *txn, key JobKey) {
+	for _, keep := range []func([]versions.Version) []int{
+		func(all []versions.Version) []int { return versions.Keep(all, time.Unix(0, t.now)) },
+		func(all []versions.Version) []int { return versions.Within(all, maxJobStored) },
+	} {
+		stored := t.StoredVersions(key)
+		all := make([]versions.Version, len(stored))
+		for i, v := range stored {
+			all[i] = versions.Version{Number: v.Version, Tag: v.Tag, Replaced: time.Unix(0, v.ReplacedUnixNano), Bytes: v.Bytes()}
+		}
+		kept := keep(all)
+		for i, v := range stored {
+			if _, stays := slices.BinarySearch(kept, i); !stays {
+				t.dropStored(key, v.Version)
+			}
+		}
+	}
+}
+
+// trimStored removes versions of any job while all of them have too many bytes. It also removes some that are too
+// old, so that those of jobs without further submits go, too.
+func trimStored(t *txn) {
+	for n := 0; ; n++ {
+		first, ok := storedAge{}, false
+		for first = range t.storedAges.All() {
+			ok = true
+			break
+		}
+		young := n >= mostExpired || first.tagged || t.now-first.replaced < int64(versions.Age)
+		if !ok || t.storedBytes <= MaxStoredBytes && young {
+			return
+		}
+		t.dropStored(first.key, first.version)
+	}
+}
+
+// notesAtStop returns the notes about a job that is stopped now, or was before.
+func notesAtStop(t *txn, l *LocalJob) *VersionNotes {
+	notes := l.notes()
+	if !l.Stopped && t.cluster.FeatureLevel >= VersionLevel {
+		notes.Failed, notes.Complete = t.HowItRan(l)
+	}
+	return notes.stored()
+}
+
+// checkNewTag returns an error if a submit cannot give its version the tag that it names.
+func checkNewTag(t *txn, key JobKey, old *LocalJob, c *SubmitLocalJob) error {
+	switch {
+	case c.Tag == "":
+		return nil
+	case t.cluster.FeatureLevel < VersionLevel:
+		return fmt.Errorf("%w: a tag needs feature level %d, the region has %d", ErrInvalid, VersionLevel, t.cluster.FeatureLevel)
+	case old == nil:
+		return nil
+	}
+	have, ok := t.Job(key, old.Version)
+	same := ok && !old.Stopped && !c.Again && bytes.Equal(have.Spec, c.Job.Spec)
+	if !same && old.Tag() == c.Tag {
+		return tagTaken(t, key, c.Tag)
+	}
+	return checkTag(t, key, c.Tag)
+}
+
+// checkTag returns an error if an earlier version of a job has a tag.
+func checkTag(t *txn, key JobKey, tag string) error {
+	if tag != "" && slices.ContainsFunc(t.StoredVersions(key), func(v *StoredVersion) bool { return v.Tag == tag }) {
+		return tagTaken(t, key, tag)
+	}
+	return nil
+}
+
+func tagTaken(t *txn, key JobKey, tag string) error {
+	return fmt.Errorf("%w: a stored version of job %s has the tag %q: remove the tag from it first", ErrTagTaken, key.In(t.cluster.Region), tag)
+}
+
+// tagPresent gives the present version of a job a tag.
+func tagPresent(t *txn, l *LocalJob, tag string) {
+	next, notes := *l, l.notes()
+	notes.Tag = tag
+	next.Notes = notes.stored()
+	t.setLocal(&next)
+	t.res.Changed = true
+}
+
+func applyTag(t *txn, c *TagVersion) error {
+	key := JobKey{c.Namespace, c.Name, true}
+	l, ok := t.LocalJob(c.Namespace, c.Name)
+	switch {
+	case t.cluster.FeatureLevel < VersionLevel:
+		return fmt.Errorf("%w: a tag needs feature level %d, the region has %d", ErrInvalid, VersionLevel, t.cluster.FeatureLevel)
+	case !ok:
+		return fmt.Errorf("%w: job %s", ErrNotFound, key.In(t.cluster.Region))
+	}
+	t.res.Version, t.res.Revision = cmp.Or(c.Version, l.Version), l.Revision
+	all := t.StoredVersions(key)
+	at, stored := findStored(all, t.res.Version)
+	present := t.res.Version == l.Version
+	switch {
+	case !present && !stored:
+		return fmt.Errorf("%w: version %d of job %s is not stored", ErrNotFound, c.Version, key.In(t.cluster.Region))
+	case present && l.Tag() == c.Tag, !present && all[at].Tag == c.Tag:
+		return nil
+	case !present && c.Tag != "" && l.Tag() == c.Tag:
+		return tagTaken(t, key, c.Tag)
+	}
+	if err := checkTag(t, key, c.Tag); err != nil {
+		return err
+	}
+	if present {
+		tagPresent(t, l, c.Tag)
+		return nil
+	}
+	next := *all[at]
+	next.Tag = c.Tag
+	t.putStored(&next)
+	t.res.Changed = true
 	return nil
 }

@@ -78,6 +78,7 @@ func forgetEndedLocal(t *txn, key JobKey) {
 	}
 	if purge && gone {
 		t.dropLocal(key)
+		t.dropAllStored(key)
 		jobEvent(t, EventJobPurged, key, l.Version)
 		t.res.Changed = true
 	}

@@ -41,6 +41,8 @@ type Record struct {
 	EventChunk *EventChunk   `codec:"chunk,omitempty"`
 	// Override needs Cluster.FeatureLevel OverrideLevel.
 	Override *Override `codec:"override,omitempty"`
+	// Stored needs Cluster.FeatureLevel VersionLevel.
+	Stored *StoredVersion `codec:"stored,omitempty"`
 }
 
 // fieldsBefore5 is how many fields a Record had before feature level 5. Hash has the later fields
@@ -147,6 +149,13 @@ func (v *View) records(put func(Record) bool) bool {
 			return false
 		}
 	}
+	for _, all := range v.stored.All() {
+		for _, old := range all {
+			if !put(Record{Stored: old}) {
+				return false
+			}
+		}
+	}
 	return v.trail.records(put) && v.events.records(put) && v.groupRecords(put)
 }
 
@@ -247,6 +256,8 @@ func (r *restorer) add(rec *Record) error {
 		}
 	case rec.Override != nil:
 		r.setOverride(JobKey{Namespace: rec.Override.Namespace, Job: rec.Override.Job}, rec.Override)
+	case rec.Stored != nil:
+		r.putStored(rec.Stored)
 	case rec.Group != nil:
 		r.group(rec.Group)
 	case rec.Instance != nil:
@@ -354,6 +365,7 @@ var fieldsBefore = map[reflect.Type]int{
 	reflect.TypeFor[retry.Rule]():   fieldsOf[retry.Rule]("MemoryMilli"),
 	reflect.TypeFor[retry.Record](): fieldsOf[retry.Record]("MemoryBytes"),
 
+	reflect.TypeFor[LocalJob]():    fieldsOf[LocalJob]("Notes"),
 	reflect.TypeFor[Cluster]():     fieldsOf[Cluster]("LevelIndex"),
 	reflect.TypeFor[Node]():        fieldsOf[Node]("DrainUntilUnixNano"),
 	reflect.TypeFor[AllocRecord](): fieldsOf[AllocRecord]("Resized"),

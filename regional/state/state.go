@@ -39,10 +39,15 @@ type View struct {
 	undecided persist.Tree[rank, struct{}]
 	keys      persist.Tree[str, *KeyRecord]
 	documents persist.Tree[str, *Document]
+	// stored are the earlier versions of the region's own jobs, by version. Its slices are replaced, never
+	// changed. storedAges has all of them, those that go first before the others.
+	stored     persist.Tree[JobKey, []*StoredVersion]
+	storedAges persist.Tree[storedAge, struct{}]
 
 	localJobs     int // how many of the jobs are the region's own
 	overrides     int // how many of the jobs have an override
 	documentBytes int // the keys and values of all documents
+	storedBytes   int // of all earlier versions
 	// slotsRevision is the greatest revision of a global slot so far.
 	slotsRevision int64
 

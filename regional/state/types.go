@@ -69,7 +69,7 @@ type Cluster struct {
 	// it has overrides: see OverrideLevel. From 13 on, the events include placements and starts: see TaskLevel.
 	// From 14 on, attempts move with instances: see AttemptsLevel. From 15 on, a rebind ends overrides: see
 	// RebindLevel, and a version becomes proven where the one before has just failed: see AgainLevel.
-	// From 16 on, orders complete jobs: see FieldsLevel.
+	// From 16 on, orders complete jobs: see FieldsLevel. From 17 on, it has earlier versions: see VersionLevel.
 	FeatureLevel uint32
 	// Recovered is true from the beginning of an incarnation after a recovery until every lease of
 	// earlier incarnations has ended. While it is true, nothing that a lease binds may start.
@@ -370,6 +370,8 @@ type LocalJob struct {
 	// Revision is the Raft index of the last change. CheckRevision of a command is compared with it.
 	Revision          uint64
 	SubmittedUnixNano int64
+	// Notes need VersionLevel. nil: there are none.
+	Notes *VersionNotes
 }
 
 // Key returns the local job's key.
