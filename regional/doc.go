@@ -28,6 +28,7 @@
 //	peers    the other regions, also without the global tier
 //	discovery exchanges the instances of services with the other tiers
 //	api      the gRPC services for users and for other servers
+//	versions serves the versions of the region's own jobs
 //	overview the stream of the present state for pages
 //	raftlog  the log: sequencer, state machine, formats
 //	events   the durable events in the log

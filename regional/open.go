@@ -31,6 +31,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/reserved"
 	"github.com/nusa-scheduler/nusa/regional/tasks"
+	"github.com/nusa-scheduler/nusa/regional/versions"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 	"github.com/nusa-scheduler/nusa/security/auditsink"
 	"github.com/nusa-scheduler/nusa/security/gate"
@@ -216,6 +217,7 @@ func (s *server) register() {
 	nusav1.RegisterTasksServer(g, &tasks.Service{Recorder: s.tasks})
 	nusav1.RegisterOverviewServer(g, &overview.Server{Current: s.leadership.overviewTerm})
 	nusav1.RegisterDeadLettersServer(g, &letters.Service{View: s.fsm.View, Region: s.cfg.Region.GetName()})
+	nusav1.RegisterRolloutsServer(g, &versions.Service{Server: s.calls})
 	nusav1.RegisterReservationsServer(g, &reserved.Service{View: s.fsm.View})
 }
 

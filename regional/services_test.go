@@ -110,6 +110,7 @@ func TestLocalJobFromSubmitToPurge(t *testing.T) {
 			return w.running(1)["n1"]+w.running(1)["n2"] == 3
 		})
 
+		ownVersions(t, w, ctx)
 		stream, err := jobs.Watch(ctx, &nusav1.GetJobRequest{Job: ref("web")})
 		if err != nil {
 			t.Fatal(err)
@@ -289,6 +290,10 @@ func TestSubmitsThroughAFollower(t *testing.T) {
 			}
 		}
 		_ = stream.CloseSend()
+		h, err := nusav1.NewRolloutsClient(w.conn(follower)).History(ctx, &nusav1.JobHistoryRequest{Job: ref("one")})
+		if err != nil || len(h.GetVersions()) != 1 || h.GetVersions()[0].GetVersion() != 1 {
+			t.Errorf("history through a follower: %v, %v", h, err)
+		}
 		for i, want := range []*nusav1.SubmitManyResponse{
 			{Response: &nusav1.SubmitResponse{Version: 1}}, {Code: int32(codes.InvalidArgument)}, {Response: &nusav1.SubmitResponse{Version: 1, Changed: true}},
 		} {

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/sim"
@@ -71,6 +74,7 @@ func TestListPagesThroughRegions(t *testing.T) {
 			}
 			return err
 		})
+		versionsOfARegion(t, f, ref)
 		if _, err := jobs.Stop(t.Context(), &nusav1.StopJobRequest{Job: ref, Purge: true}); err != nil {
 			t.Fatal(err)
 		}
@@ -82,6 +86,29 @@ func TestListPagesThroughRegions(t *testing.T) {
 			return err
 		})
 	})
+}
+
+// versionsOfARegion: a global server passes calls about the versions of a region's own job on to the region.
+func versionsOfARegion(t *testing.T, f *sim.Federation, ref *nusav1.JobRef) {
+	calls := nusav1.NewRolloutsClient(f.Global(1))
+	if v, err := calls.Tag(t.Context(), &nusav1.TagVersionRequest{Job: ref, Tag: "first"}); err != nil || v.GetVersion() != 1 {
+		t.Fatalf("%v, %v", v, err)
+	}
+	mustSubmit(t, f.Server(ref.GetRegion(), 1), service(ref.GetName(), 2), false)
+	h, err := calls.History(t.Context(), &nusav1.JobHistoryRequest{Job: ref})
+	if err != nil || len(h.GetVersions()) != 2 || h.GetVersions()[1].GetTag() != "first" || !h.GetVersions()[1].GetComplete() {
+		t.Errorf("%v, %v", h, err)
+	}
+	d, err := calls.Diff(t.Context(), &nusav1.JobDiffRequest{Job: ref})
+	if err != nil || len(d.GetLines()) != 1 || d.GetLines()[0].GetOld() != "1" || d.GetLines()[0].GetNew() != "2" {
+		t.Errorf("%v, %v", d, err)
+	}
+	if r, err := calls.Revert(t.Context(), &nusav1.RevertJobRequest{Job: ref, To: "first"}); err != nil || r.GetVersion() != 3 || r.GetRevertedTo() != 1 {
+		t.Errorf("%v, %v", r, err)
+	}
+	if _, err := calls.Pause(t.Context(), &nusav1.ControlRolloutRequest{Job: ref}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a pause: %v", err)
+	}
 }
 
 // TestPlanAsksRegions: a plan of a job whose ask no report covers asks the regions. It shows

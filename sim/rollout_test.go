@@ -155,7 +155,7 @@ func (r *rolled) versions() {
 	_, err = r.rollouts().Diff(ctx, &nusav1.JobDiffRequest{Job: r.ref, From: "second"})
 	r.refused("an unknown tag", err, codes.NotFound, "no stored version second")
 	_, err = r.rollouts().History(ctx, &nusav1.JobHistoryRequest{Job: &nusav1.JobRef{Name: "web", Region: "alpha"}})
-	r.refused("a region's own job", err, codes.InvalidArgument, "a job of the federation")
+	r.refused("a region's own job that does not exist", err, codes.NotFound, "web@alpha is not known")
 
 	out, err := r.rollouts().Revert(ctx, &nusav1.RevertJobRequest{Job: r.ref, To: "first"})
 	if err != nil || out.GetVersion() != 4 || !out.GetChanged() {

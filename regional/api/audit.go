@@ -52,6 +52,16 @@ func (s *Server) record(ctx context.Context, m *Master, e audit.Entry) error {
 	return nil
 }
 
+// Commit commits a command with its entry in the audit trail. The error is a gRPC status.
+func (s *Server) Commit(ctx context.Context, cmd state.Command, e audit.Entry) (state.Result, error) {
+	m, err := s.master()
+	if err != nil {
+		return state.Result{}, err
+	}
+	r, err := m.Log.Commit(ctx, s.audited(ctx, cmd, e))
+	return r, raftlog.StatusError(err)
+}
+
 // entryOf returns the entry for a call that concerns an allocation.
 func entryOf(verb, outcome string, x *state.Alloc) audit.Entry {
 	return audit.Entry{

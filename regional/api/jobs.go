@@ -74,6 +74,9 @@ func findJob(view *state.View, ref *nusav1.JobRef) (state.JobKey, error) {
 	return state.JobKey{}, notFound(rpcerr.KindJob, name, "job %s is not known in region %q", global, region)
 }
 
+// FindJob finds a job for the other services of the region: see findJob.
+func FindJob(view *state.View, ref *nusav1.JobRef) (state.JobKey, error) { return findJob(view, ref) }
+
 // job returns a stored job with its status in this region.
 func (j jobs) job(m *Master, view *state.View, k state.JobKey) (*nusav1.Job, error) {
 	out := &nusav1.Job{

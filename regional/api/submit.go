@@ -17,6 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/submits"
+	"github.com/nusa-scheduler/nusa/internal/versions"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
@@ -40,6 +41,35 @@ func (j jobs) SubmitEncoded(ctx context.Context, req *wire.SubmitRequest) (*nusa
 		return nil, err
 	}
 	return j.beginSubmit(ctx, m, req)(ctx)
+}
+
+// Submit stores one of the region's own jobs for another service of the region.
+func Submit(ctx context.Context, s *Server, req *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
+	raw, err := wire.Deterministic.Marshal(req)
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "encode the job: %v", err)
+	}
+	return jobs{s: s}.SubmitEncoded(ctx, submits.NewRequest(raw))
+}
+
+// KeepsVersions returns an error while a server of the region does not know the earlier versions of jobs.
+func KeepsVersions(view *state.View) error {
+	c := view.Cluster()
+	if c.FeatureLevel >= state.VersionLevel {
+		return nil
+	}
+	return status.Errorf(codes.FailedPrecondition, "region %s has servers of an earlier version (feature level %d), so it cannot store versions of jobs with tags: upgrade all its servers", c.Region, c.FeatureLevel)
+}
+
+// checkTag checks the tag of a submit.
+func (j jobs) checkTag(tag string) error {
+	switch {
+	case tag == "":
+		return nil
+	case versions.CheckTag(tag) != nil:
+		return rpcerr.Invalid(&nusav1.Problem{Field: "tag", Message: versions.ErrTag.Error()})
+	}
+	return KeepsVersions(j.s.State.View())
 }
 
 // SubmitManyEncoded submits the job of each message. It sends the responses in the same order.
@@ -91,14 +121,14 @@ func (j jobs) parseSubmit(ctx context.Context, m *Master, req *wire.SubmitReques
 	if len(f.Key) > maxKeyBytes {
 		return nil, nil, rpcerr.Invalid(&nusav1.Problem{Field: "idempotency_key", Message: fmt.Sprintf("longer than %d bytes", maxKeyBytes)})
 	}
-	if f.Tag != "" {
-		return nil, nil, rpcerr.Invalid(&nusav1.Problem{Field: "tag", Message: "the versions of a region's own jobs are not stored"})
+	if err := j.checkTag(f.Tag); err != nil {
+		return nil, nil, err
 	}
 	name, spec, err := m.Specs.Get(f.Spec, j.parseSpec)
 	if err != nil {
 		return nil, nil, cmp.Or(rights.MaySubmitEncoded(ctx, f.Spec), err)
 	}
-	cmd := &state.SubmitLocalJob{Job: spec.Named(name), CheckRevision: f.CheckRevision, Again: f.Again}
+	cmd := &state.SubmitLocalJob{Job: spec.Named(name), CheckRevision: f.CheckRevision, Again: f.Again, Tag: f.Tag}
 	newer := func(g state.Group) bool { return g.Retry != nil || g.Parallel > 0 }
 	if slices.ContainsFunc(cmd.Job.Groups, newer) && j.s.State.View().Cluster().FeatureLevel < state.ParallelLevel {
 		return nil, nil, status.Errorf(codes.FailedPrecondition, "job %s: retry and parallel need feature level %d of each server of region %s: upgrade them first, or leave them out",
@@ -136,6 +166,9 @@ func idempotency(f *wire.SubmitFields, spec []byte) state.Idempotency {
 	h := fnv.New128a()
 	_, _ = h.Write(spec)
 	_, _ = fmt.Fprintf(h, "%d %t", f.CheckRevision, f.Again)
+	if f.Tag != "" {
+		_, _ = fmt.Fprintf(h, " %s", f.Tag)
+	}
 	return state.Idempotency{
 		Key: f.Key, Request: hex.EncodeToString(h.Sum(nil)),
 		ExpiresUnixNano: time.Now().Add(keyRetention).UnixNano(),

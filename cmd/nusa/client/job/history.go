@@ -21,7 +21,8 @@ func historyCommand(s *cli.Settings) *cobra.Command {
 		Long: `Lists the versions of a job, the present one first. The latest 30 earlier versions are
 stored, each for 90 days after its replacement, and at most 16 more that have a tag. The
 note says which versions failed, and which ran completely before the next one. While the
-present version is rolled out, its regions follow in their order.`,
+present version is rolled out, its regions follow in their order. For a region's own job,
+NAME@REGION, the region keeps the versions, at most 64 MiB of all its jobs.`,
 		Example: "  nusa job history web\n  nusa job diff web 3 5\n  nusa job revert web --to 3",
 		RunE: withRef(s, func(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, _ []string) error {
 			h, err := rollouts(c).History(ctx, &nusav1.JobHistoryRequest{Job: ref})

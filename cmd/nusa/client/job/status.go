@@ -91,10 +91,20 @@ func writeStatusAllocs(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, 
 		if retriesFailures(s) {
 			c.Printf("\n%s\n", c.Style.Faint(fmt.Sprintf("%s alloc list --all --job %s shows those that failed", c.Program, cli.RefArg(ref))))
 		}
+		writeWayBack(c, ref, j)
 		return nil
 	}
 	writeEnded(c, ref, j, allocs)
+	writeWayBack(c, ref, j)
 	return nil
+}
+
+// writeWayBack says how a service whose version fails goes back, unless the version is its first.
+func writeWayBack(c *cli.Session, ref *nusav1.JobRef, j *nusav1.Job) {
+	fails := j.GetStatus().GetState() == nusav1.JobState_JOB_STATE_FAILED || retriesFailures(j.GetStatus())
+	if fails && j.GetVersion() > 1 && j.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_BATCH {
+		c.Printf("%s\n", c.Style.Faint(fmt.Sprintf("%s job revert %s goes back to an earlier version", c.Program, cli.RefArg(ref))))
+	}
 }
 
 // writeEnded writes the latest allocations of a job that has ended.
