@@ -11,6 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/progress"
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/counts"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -196,7 +197,7 @@ func (p *rollouts) time(f *progress.Group, r *rolling, rec *nusav1.RolloutRecord
 	if restart {
 		soft.at = now
 	}
-	soft.busy.Note(f.Starting > 0, now)
+	soft.busy.Note(f.Healthy, f.Starting > 0, now)
 	f.Best, f.Idle, f.Busy = soft.best, now-soft.at, soft.busy.Busy(soft.at, now)
 }
 
@@ -208,9 +209,13 @@ func (p *rollouts) groupsOf(r *rolling, j *state.Job, rec *nusav1.RolloutRecord,
 		if j.Record.ChangedSince(name) != r.version && (c.GetOutdated() == 0 || j.Record.ChangedSince(name) == 0) {
 			continue
 		}
+		healthy, starting := int32(0), j.Retrying(name, r.version, g.GetRegions())
+		for _, at := range g.GetRegions() {
+			run, start := counts.OfVersion(at)
+			healthy, starting = healthy+run, starting+start
+		}
 		f := progress.Group{
-			Name: name, Desired: int(g.GetDesired() - c.GetHeld()), Healthy: int(max(0, c.GetRunning()-c.GetOutdated())),
-			Starting: int(c.GetStarting() + j.Retrying(name, r.version, g.GetRegions())), Outdated: int(c.GetOutdated()),
+			Name: name, Desired: int(g.GetDesired() - c.GetHeld()), Healthy: int(healthy), Starting: int(starting), Outdated: int(c.GetOutdated()),
 		}
 		p.time(&f, r, rec, restart)
 		f.HealthyDeadline, f.ProgressDeadline = j.Record.Deadlines(name)

@@ -21,6 +21,14 @@ func MoveSurplusToStopping(c *nusav1.InstanceCounts, wanted int32) {
 	c.Outdated = min(c.Outdated, c.Starting+c.Running)
 }
 
+// OfVersion returns how many instances in a region run the version that is rolled out, at least, and how many others start
+// with it, at most. Outdated instances run or start, so an instance of an earlier version that starts again and again may
+// count as a starting one only in a region that has the version.
+func OfVersion(c *nusav1.InstanceCounts) (running, starting int32) {
+	running = max(0, c.GetRunning()-c.GetOutdated())
+	return running, max(0, c.GetRunning()+c.GetStarting()-c.GetOutdated()-running)
+}
+
 // Add adds c to sum.
 func Add(sum, c *nusav1.InstanceCounts) {
 	sum.Pending += c.GetPending()

@@ -29,6 +29,27 @@ func TestSurplusMovesToStopping(t *testing.T) {
 	}
 }
 
+// TestOfVersion: an instance of an earlier version that starts again and again is not a new one that becomes healthy.
+func TestOfVersion(t *testing.T) {
+	for _, c := range []struct {
+		name              string
+		run, start, old   int32
+		running, starting int32
+	}{
+		{"all have the version", 3, 1, 0, 3, 1},
+		{"the region waits for the version", 3, 0, 3, 0, 0},
+		{"an instance starts in a region that waits", 2, 1, 3, 0, 0},
+		{"the first of three gets the version", 2, 1, 2, 0, 1},
+		{"it runs", 3, 0, 2, 1, 0},
+		{"the counts are of different times", 0, 0, 1, 0, 0},
+	} {
+		in := &nusav1.InstanceCounts{Running: c.run, Starting: c.start, Outdated: c.old}
+		if running, starting := OfVersion(in); running != c.running || starting != c.starting {
+			t.Errorf("%s: %d run, %d start, want %d and %d", c.name, running, starting, c.running, c.starting)
+		}
+	}
+}
+
 func TestAdd(t *testing.T) {
 	one := &nusav1.InstanceCounts{Pending: 1, Starting: 2, Running: 3, Complete: 4, Failed: 5, Stopped: 6, Lost: 7, Outdated: 8, Stopping: 9, Unknown: 10, Held: 11}
 	sum := &nusav1.InstanceCounts{}

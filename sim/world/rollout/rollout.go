@@ -163,7 +163,7 @@ func (s *Soft) timed(f progress.Group, rec *Record, restart bool, now time.Durat
 	if restart {
 		soft.at = now
 	}
-	soft.busy.Note(f.Starting > 0, now)
+	soft.busy.Note(f.Healthy, f.Starting > 0, now)
 	f.Best, f.Idle, f.Busy = soft.best, now-soft.at, soft.busy.Busy(soft.at, now)
 	return f
 }
