@@ -335,7 +335,8 @@ const maxShare = 1 << 30
 // is left, and shrinks only to the number of instances of the region that have not ended, because more
 // cannot run there. Only a smaller Parallel shrinks it further. What leaves a region may run there until the
 // region has confirmed, whatever shares its slots have. planned are the other actions of the plan; their slots
-// are left alone.
+// are left alone. A slot of a lost region that another one may take over needs no share, whether one has room for
+// it or not. A slot that stays there, because of disconnect.region.replace, keeps it: its instances may run.
 func shares(j *Job, regions regionList, planned []Action) (out []Action) {
 	for i := range j.Groups {
 		if g := &j.Groups[i]; g.Parallel > 0 && j.Type == Batch && !j.Stopped {
@@ -350,7 +351,7 @@ type regionShare struct {
 	region string
 	slots  []*region.Slot // that must run
 	has    int            // the sum of their shares
-	open   int            // their instances that have not ended
+	open   int            // their instances that have not ended and stay in the region
 	leaves int            // the instances of slots that are being stopped or revoked, and that may run
 	back   int            // what slots that are being revoked may run again, if the region keeps them
 }
@@ -418,6 +419,9 @@ func regionShares(j *Job, g *Group, regions regionList) (all []regionShare) {
 			continue
 		}
 		r.slots, r.has = append(r.slots, s), r.has+s.Parallel
+		if at := regions.of(s); at != nil && at.Lost && j.movableAt(s) >= 0 {
+			continue // another region may take it over
+		}
 		if s.State != region.Done || !s.OfRun(j.Run) {
 			r.open += s.Count()
 		}
@@ -427,18 +431,24 @@ func regionShares(j *Job, g *Group, regions regionList) (all []regionShare) {
 		for _, s := range all[i].slots {
 			owned += s.Count()
 		}
-		sum := j.summaryOf(all[i].region)
-		if sum == nil || sum.Run != j.Run {
-			continue
-		}
-		// A summary from before the latest offers says nothing about their instances. One with instances that an
-		// override holds does not count either: the region keeps their share. It may clear the override while it is
-		// disconnected, and then runs them.
-		if c := sum.Groups[g.Name]; c.Open+c.Ended == owned {
+		if c, known := reported(j, g.Name, all[i].region, owned); known {
 			all[i].open = min(all[i].open, c.Open)
 		}
 	}
 	return all
+}
+
+// reported returns what a region reports about a group of which it must run owned instances, if the report is about
+// these. A summary from before the latest offers says nothing about their instances. One with instances that an
+// override holds does not count either: the region keeps their share. It may clear the override while it is
+// disconnected, and then runs them.
+func reported(j *Job, group, name string, owned int) (c GroupCounts, known bool) {
+	sum := j.summaryOf(name)
+	if sum == nil || sum.Run != j.Run {
+		return GroupCounts{}, false
+	}
+	c = sum.Groups[group]
+	return c, c.Open+c.Ended == owned
 }
 
 // divideParallel changes the shares of the regions. total is what they may have together.

@@ -31,7 +31,8 @@ func (l Leave) String() string {
 }
 
 // drainer moves instances out of draining regions: at most max_parallel of a group at a time, and
-// only as many as other regions have room for. Colocated groups leave a region together.
+// only as many as other regions have room for. Instances of an array that wait for their turn leave at once, because
+// they do not run. Colocated groups leave a region together.
 type drainer struct {
 	eval    *evaluator
 	place   *placer
@@ -110,7 +111,10 @@ func (dr *drainer) some(w *work, name string) {
 		dr.leave(w, name, 0, total, "it is not connected, and cannot confirm that it stopped them")
 		return
 	}
-	may := max(1, w.group.MaxParallel) - dr.so.down(w)
+	may, why := max(1, w.group.MaxParallel)-dr.so.down(w), "they follow when those run elsewhere"
+	if n := dr.waiting(w, name); n > 0 {
+		may, why = n, "they follow when those have moved"
+	}
 	if may <= 0 {
 		dr.leave(w, name, 0, total, "they follow when the instances that do not run now run again")
 		return
@@ -135,11 +139,26 @@ func (dr *drainer) some(w *work, name string) {
 		dr.revoke(w, s, s.To-n, to)
 		left -= n
 	}
-	why := "they follow when those run elsewhere"
 	if room < want {
 		why = "no other region has room for more"
 	}
 	dr.leave(w, name, room, total-room, why)
+}
+
+// waiting returns how many instances of an array wait for their turn in a region, as far as the region has reported
+// since the latest change of its slots. The lowest indices begin first, so these are the last ones. A few of the last
+// ones run if lower ones have failed and wait for their next attempt.
+func (dr *drainer) waiting(w *work, name string) int {
+	owned := 0
+	for _, s := range w.job.slotsOf(w.group.Name) {
+		if s.Region == name && s.Desired == region.DesiredRun && !s.Vacant {
+			owned += s.Count()
+		}
+	}
+	if c, known := reported(w.job, w.group.Name, name, owned); known && w.group.Parallel > 0 {
+		return min(c.Waiting, c.Open)
+	}
+	return 0
 }
 
 // together revokes everything that colocated groups have in a region, if other regions have room

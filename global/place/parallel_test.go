@@ -36,6 +36,10 @@ func TestSharesWaitForWhatLeaves(t *testing.T) {
 		"a lost region must stop what had no share":                {2, []region.Slot{slot("lost", 6, 12, 0, stop), slot("sea", 2, 6, 0, run)}, "sea 2"},
 		"a lost region must stop what had a share":                 {2, []region.Slot{slot("lost", 6, 12, 1, stop), slot("sea", 2, 6, 0, run)}, "sea 1"},
 		"what stops in a region never runs again":                  {2, []region.Slot{slot("osa", 6, 7, 2, stop), slot("sea", 2, 6, 0, run)}, "sea 1"},
+		"a lost region has a share, and its slot may move":         {2, []region.Slot{slot("lost", 0, 2, 2, run), slot("sea", 2, 6, 0, run)}, "lost 0, sea 2"},
+		"one of two slots of a lost region may move":               {3, []region.Slot{slot("lost", 0, 2, 0, run), slot("lost", 6, 7, 3, run), slot("sea", 2, 6, 0, run)}, "lost 1, sea 2"},
+		"a lost region has a share, and its slot stays there":      {2, []region.Slot{slot("lost", 6, 8, 2, run), slot("sea", 2, 6, 0, run)}, ""},
+		"nobody needs the share of a lost region":                  {2, []region.Slot{slot("lost", 0, 2, 2, run)}, ""},
 		"parallel became smaller":                                  {1, []region.Slot{slot("osa", 0, 4, 2, run), slot("osa", 4, 5, 2, leaves)}, "osa 1"},
 	} {
 		j := &Job{Name: "sum", Type: Batch, Groups: []Group{{Name: "part", Count: 6, Parallel: test.parallel}}, Slots: test.slots,

@@ -28,8 +28,8 @@ type GroupCounts struct {
 	// earlier version) are included in it.
 	Live, Pending, Failed, Busy int
 	// Ended is the number of instances that are complete or have failed, and Open the number of the
-	// others that the region must run.
-	Ended, Open int
+	// others that the region must run. Waiting of them wait only because as many run as Group.Parallel allows.
+	Ended, Open, Waiting int
 }
 
 // RolloutStage is a region whose slots wait for a new version while slots of other regions are

@@ -46,6 +46,8 @@ func (w *world) summary(args []string) {
 			t.Ended = n
 		case "open":
 			t.Open = n
+		case "waiting":
+			t.Waiting = n
 		}
 	}
 	j.report(sum, group, t)

@@ -32,7 +32,7 @@ import (
 //	colocate JOB GROUP,GROUP
 //	answer JOB/GROUP FROM-TO REGION STATE [reason]
 //	disconnected JOB/GROUP FROM-TO REGION NODE | reconnected JOB
-//	summary JOB/GROUP REGION [v=N] [live=N] [pending=N] [failed=N] [busy=N]   (v and live as in the slots)
+//	summary JOB/GROUP REGION [v=N] [live=N] [pending=N] [failed=N] [busy=N] [ended=N] [open=N] [waiting=N]   (v and live as in the slots)
 //	movable JOB/GROUP REGION [fence=N] [nothing]   (all its slots there) | movable JOB none
 //	held JOB/GROUP REGION         (the region holds what it lost of the group)
 //	returnto JOB/GROUP REGION     (the slots being revoked return there)

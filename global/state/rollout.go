@@ -435,6 +435,7 @@ func (j *Job) Reported(rec *Record) (out []place.Summary) {
 			t.Groups[group] = place.GroupCounts{
 				Live: int(counts.Live(c) + c.GetHeld()), Pending: int(c.GetPending()), Failed: int(c.GetFailed()), Busy: int(c.GetStarting() + c.GetOutdated()),
 				Ended: int(c.GetComplete() + c.GetFailed()), Open: int(c.GetPending() + c.GetStarting() + c.GetRunning() + c.GetLost()),
+				Waiting: int(waitingForTurn(sum, group)),
 			}
 		}
 		out = append(out, t)

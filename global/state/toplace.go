@@ -400,14 +400,32 @@ func (j *Job) WithSlots(see Sight) place.Job {
 }
 
 // NotRunning returns, by group, how many instances have a region and must run, but do not run.
-// Instances that are being revoked do not count.
+// Instances that are being revoked do not count, nor do those that an override stops, and those of a batch job that have
+// ended. Instances of an array that wait for their turn need not run.
 func (j *Job) NotRunning(see Sight) map[string]int {
 	out := map[string]int{}
 	for name, g := range j.Status(see).GetGroups() {
-		owned := g.GetDesired() - g.GetUnowned()
-		out[name] = max(0, int(owned-g.GetCounts().GetRunning()))
+		c := g.GetCounts()
+		must := g.GetDesired() - g.GetUnowned() - c.GetHeld()
+		if j.Record.Type() == place.Batch {
+			must -= c.GetComplete() + c.GetFailed()
+		}
+		if of := j.Place().Group(name); of != nil && of.Parallel > 0 {
+			must = min(must, int32(of.Parallel))
+		}
+		out[name] = max(0, int(must-c.GetRunning()))
 	}
 	return out
+}
+
+// waitingForTurn returns how many instances of an array wait in a region because as many run as `parallel` allows.
+func waitingForTurn(sum *nusav1.JobSummary, group string) (n int32) {
+	for _, c := range sum.GetReasons()[group].GetReasons() {
+		if c.GetReason() == nusav1.Reason_REASON_PARALLEL {
+			n += c.GetCount()
+		}
+	}
+	return min(n, sum.GetGroups()[group].GetPending())
 }
 
 // Sustained reports whether one of the breaches has lasted long enough to move instances.

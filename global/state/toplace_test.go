@@ -131,3 +131,43 @@ func TestRuleOfAStoredJob(t *testing.T) {
 		}
 	}
 }
+
+// TestNotRunning: how many instances must run and do not, for a move or a drain that waits for them.
+func TestNotRunning(t *testing.T) {
+	type counts = nusav1.InstanceCounts
+	service, batch := nusav1.JobType_JOB_TYPE_SERVICE, nusav1.JobType_JOB_TYPE_BATCH
+	for _, c := range []struct {
+		name     string
+		kind     nusav1.JobType
+		parallel int32
+		sum      *counts
+		want     int
+		waiting  int
+	}{
+		{"no report", service, 0, nil, 6, 0},
+		{"one starts, and one has failed", service, 0, &counts{Running: 4, Starting: 1, Failed: 1}, 2, 0},
+		{"an override stops four", service, 0, &counts{Running: 1, Pending: 1, Held: 4}, 1, 0},
+		{"some have ended", batch, 0, &counts{Running: 2, Complete: 2, Failed: 1, Pending: 1}, 1, 0},
+		{"an array", batch, 2, &counts{Running: 2, Complete: 1, Pending: 3}, 0, 3},
+		{"an array of which one instance starts", batch, 2, &counts{Running: 1, Starting: 1, Pending: 4}, 1, 4},
+		{"the last instances of an array", batch, 4, &counts{Running: 1, Complete: 4, Pending: 1}, 1, 1},
+	} {
+		spec := testJob("api", 6)
+		spec.Type = c.kind
+		spec.Groups["web"].Parallel = c.parallel
+		j := &Job{Record: recordOfMessage(&nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1, Run: 7}}), Revision: 9}
+		j.Slots.Put(&region.Slot{Namespace: "default", Job: "api", Group: "web", To: 6, Region: "alpha", Desired: region.DesiredRun, State: region.Accepted, Run: 7, JobVersion: 1})
+		if c.sum != nil {
+			j.Summaries.Put("alpha", &nusav1.JobSummary{Version: 1, Run: 7, Groups: map[string]*counts{"web": c.sum}, Reasons: map[string]*nusav1.GroupReasons{
+				"web": {Reasons: []*nusav1.CountedReason{{Reason: nusav1.Reason_REASON_PARALLEL, Count: 9, What: "instance"}}}}})
+		}
+		if got := j.NotRunning(Sight{})["web"]; got != c.want {
+			t.Errorf("%s: %d do not run, want %d", c.name, got, c.want)
+		}
+		for _, sum := range j.Reported(j.Record) {
+			if got := sum.Groups["web"].Waiting; got != c.waiting {
+				t.Errorf("%s: %d wait for their turn, want %d", c.name, got, c.waiting)
+			}
+		}
+	}
+}

@@ -192,29 +192,6 @@ func (t *globalTerm) snapshot() (place.Snapshot, bool) {
 	return out, len(out.Jobs) > 0
 }
 
-// down returns, by group, how many instances have an owner and must run, but are reported as
-// running by no region.
-func (t *globalTerm) down(j *place.Job) map[string]int {
-	if len(j.Slots) == 0 {
-		return nil
-	}
-	out := map[string]int{}
-	for _, s := range j.Slots {
-		if s.Desired == region.DesiredRun && s.State != region.Done {
-			out[s.Group] += s.Count()
-		}
-	}
-	for group := range out {
-		for _, name := range t.names {
-			if rep := t.regions[name].report; rep != nil {
-				out[group] -= rep.running[groupName{j.Name, group}] + rep.held[groupName{j.Name, group}]
-			}
-		}
-		out[group] = max(0, out[group])
-	}
-	return out
-}
-
 // returning reports whether slots are returning to a region, or may return to it, as
 // global/placer/drain.go does.
 func (t *globalTerm) returning(name string) bool {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/lease"
 	"github.com/nusa-scheduler/nusa/regional/accept"
 	"github.com/nusa-scheduler/nusa/regional/presence"
@@ -369,6 +370,20 @@ func sameSummary(a, b place.Summary) bool {
 	return a.Version == b.Version && a.Run == b.Run && maps.Equal(a.Groups, b.Groups)
 }
 
+// waitingForTurn returns how many instances of arrays wait because as many run as their `parallel` allows.
+func waitingForTurn(plan *sched.Plan) map[groupName]int {
+	out := map[groupName]int{}
+	if plan == nil {
+		return out
+	}
+	for _, w := range plan.Waiting {
+		if w.Reason == state.ReasonParallel && !w.Key.Local {
+			out[groupName{w.Key.Job, w.Key.Group}] += int(sched.Instances(w.Ranges))
+		}
+	}
+	return out
+}
+
 // newSummaries reports whether the summaries have changed since the latest report.
 func (u *uplink) newSummaries() bool {
 	return u.sums == nil || u.summed != u.m.view().Index() && !(maps.EqualFunc(u.sums.parts, summaries(u.m.view()), sameSummary) &&
@@ -412,9 +427,45 @@ func addSummaries(t *globalTerm, j *place.Job) {
 	for _, name := range t.names {
 		if rep := t.regions[name].report; rep != nil {
 			if s, has := rep.parts[j.Name]; has {
-				s.Region = name
+				s.Region, s.Groups = name, maps.Clone(s.Groups)
+				for group, c := range s.Groups {
+					c.Waiting = min(c.Pending, rep.waiting[groupName{j.Name, group}])
+					s.Groups[group] = c
+				}
 				j.Summaries = append(j.Summaries, s)
 			}
 		}
 	}
+}
+
+// down returns, by group, how many instances have an owner and must run, but are reported as
+// running by no region. Instances of an array that wait for their turn, or have ended, need not run.
+func (t *globalTerm) down(j *place.Job) map[string]int {
+	if len(j.Slots) == 0 {
+		return nil
+	}
+	out, done := map[string]int{}, map[groupName]int{} // done: by region and group
+	for _, s := range j.Slots {
+		if s.Desired == region.DesiredRun && s.State != region.Done {
+			out[s.Group] += s.Count()
+		} else if s.Desired == region.DesiredRun {
+			done[groupName{s.Region, s.Group}] += s.Count()
+		}
+	}
+	for group, must := range out {
+		running := 0
+		for _, name := range t.names {
+			if rep := t.regions[name].report; rep != nil {
+				running += rep.running[groupName{j.Name, group}] + rep.held[groupName{j.Name, group}]
+				if j.Type == place.Batch && rep.parts != nil {
+					must -= max(0, rep.parts[j.Name].Groups[group].Ended-done[groupName{name, group}])
+				}
+			}
+		}
+		if g := j.Group(group); g != nil && g.Parallel > 0 {
+			must = min(must, g.Parallel)
+		}
+		out[group] = max(0, must-running)
+	}
+	return out
 }

@@ -68,6 +68,7 @@ type (
 		slotsRevision int64
 		disconnected  []place.Disconnected
 		jobs          []string // the jobs of disconnected, in the same order
+		waiting       map[groupName]int
 	}
 	// regionSums are sums over one state of the log.
 	regionSums struct {
@@ -392,6 +393,7 @@ func (u *uplink) report(s *upSession) {
 		u.sums, u.summed = sum(in, u.asks, u.m.r.w.life), view.Index()
 	}
 	out := regionReport{regionSums: u.sums, slotsRevision: u.m.placed}
+	out.waiting = waitingForTurn(u.m.plan)
 	if u.m.plan != nil && len(u.m.plan.Unplaced) > 0 {
 		for g := range view.Groups() {
 			if g.Key.Local {
@@ -443,7 +445,7 @@ func sum(in sched.Input, asked []place.Ask, life bool) *regionSums {
 
 // equal reports whether a report has the same content as an earlier one.
 func (r regionReport) equal(old *regionReport) bool {
-	return old != nil && r.slotsRevision == old.slotsRevision && slices.Equal(r.disconnected, old.disconnected) && slices.Equal(r.jobs, old.jobs) &&
+	return old != nil && r.slotsRevision == old.slotsRevision && maps.Equal(r.waiting, old.waiting) && slices.Equal(r.disconnected, old.disconnected) && slices.Equal(r.jobs, old.jobs) &&
 		(r.regionSums == old.regionSums || r.ready == old.ready && r.free == old.free && maps.Equal(r.fits, old.fits) && maps.Equal(r.running, old.running) && maps.Equal(r.held, old.held) && maps.Equal(r.lost, old.lost)) &&
 		maps.EqualFunc(r.regionSums.parts, old.regionSums.parts, sameSummary) && maps.Equal(r.regionSums.versions, old.regionSums.versions)
 }
