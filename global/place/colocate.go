@@ -17,6 +17,12 @@ func (pl *placer) placeSet(works []*work) {
 	if !works[0].job.Explain && unplaced(works) == 0 {
 		return
 	}
+	if !pl.eachVersion(works, func() { pl.placeTogether(works) }) {
+		pl.placeTogether(works)
+	}
+}
+
+func (pl *placer) placeTogether(works []*work) {
 	for _, w := range works {
 		pl.eval.evaluate(w)
 		pl.canaries(w)

@@ -28,6 +28,7 @@ func (ex *explainer) explain(w *work) {
 	}
 	for i := range w.candidates {
 		if placed, ok := w.placedAs[w.candidates[i].index]; ok {
+			placed.refusesRest = w.n > 0 && w.candidates[i].reason == ReasonConfigInvalid
 			w.candidates[i] = placed
 		}
 	}
@@ -169,6 +170,8 @@ func (ex *explainer) pending(w *work) []region.CountedReason {
 		c := &w.candidates[i]
 		reason := c.reason
 		switch {
+		case c.refusesRest:
+			reason = ReasonConfigInvalid
 		case reason == "" && w.heldBack > 0:
 			continue // the code below adds one reason for the instances that are held back
 		case reason == "":

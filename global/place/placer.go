@@ -39,8 +39,56 @@ type placer struct {
 	held map[string]int
 }
 
-// share gives the unowned instances to the candidates.
+// share gives the unowned instances to the candidates. The group must be evaluated.
 func (pl *placer) share(w *work) {
+	if !pl.eachVersion([]*work{w}, func() {
+		pl.eval.evaluate(w)
+		pl.shareOut(w)
+	}) {
+		pl.shareOut(w)
+	}
+}
+
+// eachVersion calls place first for the unowned instances that get the present version, then for those that get the
+// earlier one, and then for those that are left, so that their reasons are known. So no canary waits for an instance of
+// the earlier version that no region accepts, nor the other way round. It returns false, and calls nothing, unless
+// instances get both versions and some region refuses one of them.
+func (pl *placer) eachVersion(works []*work, place func()) bool {
+	refused := func(w *work) bool { return len(w.group.Refused)+len(w.group.RefusedStable) > 0 }
+	if works[0].job.Stable == nil || !slices.ContainsFunc(works, refused) {
+		return false
+	}
+	var parts [2][][][2]int // by version and by group
+	var both [2]bool
+	for _, w := range works {
+		present, earlier := w.byVersion()
+		parts[0], parts[1] = append(parts[0], present), append(parts[1], earlier)
+		both[0], both[1] = both[0] || len(present) > 0, both[1] || len(earlier) > 0
+	}
+	if !both[0] || !both[1] {
+		return false
+	}
+	left := make([][][2]int, len(works))
+	for _, free := range parts {
+		for i, w := range works {
+			w.setFree(free[i])
+		}
+		place()
+		for i, w := range works {
+			left[i] = append(left[i], w.free...)
+		}
+	}
+	for i, w := range works {
+		slices.SortFunc(left[i], func(a, b [2]int) int { return cmp.Compare(a[0], b[0]) })
+		w.setFree(left[i])
+	}
+	if unplaced(works) > 0 {
+		place()
+	}
+	return true
+}
+
+func (pl *placer) shareOut(w *work) {
 	pl.canaries(w)
 	options, elsewhere := w.options()
 	d := division{spec: w.rule.apply(w.group.Regions), least: w.rule.Least, desired: w.desired(), n: w.n, usedElsewhere: elsewhere, chunk: 1}

@@ -277,10 +277,7 @@ func (rc *reclaimer) placeReleased(w *work) {
 		return
 	}
 	all := w.free
-	w.free, w.n = nil, 0
-	for _, f := range released {
-		w.addFree(f[0], f[1])
-	}
+	w.setFree(released)
 	w.without = w.releasedBy()
 	rc.eval.evaluate(w)
 	rc.move.better(w) // marks the regions that the group leaves

@@ -59,6 +59,8 @@ type candidate struct {
 	nearReason string
 	near       *Near
 	distance   target
+	// refusesRest: the region took instances of one version, and refuses the version of those that are left.
+	refusesRest bool
 	// returned is the refusal that the region reported.
 	returned *Returned
 	// colocation says which colocated group refused the region, and why.
@@ -124,6 +126,30 @@ func (w *work) addFree(from, to int) {
 		w.free = append(w.free, [2]int{from, to})
 		w.n += to - from
 	}
+}
+
+// setFree replaces the free ranges.
+func (w *work) setFree(ranges [][2]int) {
+	w.free, w.n = nil, 0
+	for _, r := range ranges {
+		w.addFree(r[0], r[1])
+	}
+}
+
+// byVersion returns the free ranges that get the present version, and those that get Job.Stable.
+func (w *work) byVersion() (present, earlier [][2]int) {
+	for _, r := range w.free {
+		for from := r[0]; from < r[1]; {
+			part := [2]int{from, w.job.sameVersion(w.group, from, r[1])}
+			if version, _ := w.job.versionOf(w.group, from); version == w.job.Version {
+				present = append(present, part)
+			} else {
+				earlier = append(earlier, part)
+			}
+			from = part[1]
+		}
+	}
+	return present, earlier
 }
 
 // cutFree removes the first n indices from the free ranges, and returns them.
