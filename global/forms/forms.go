@@ -199,23 +199,42 @@ func (b *Book) Hash(name string) uint64 {
 // Known reports whether a region has sent its forms.
 func (b *Book) Known(name string) bool { return b.regions[name] != nil }
 
-// May reports whether a ready node of a region may have a driver, according to the region's forms.
-func (b *Book) May(name, driver string) bool {
-	r := b.regions[name]
-	return r != nil && (r.drivers[driver] != nil || r.cut)
+// Kind is what the nodes of some regions accept for a driver: a config that matches one of some forms.
+type Kind struct {
+	// Region is the first of these regions, and N their number.
+	Region string
+	N      int
+	driver *driver
 }
 
-// Refuses returns the problems of a task's config if each node of the region that has the driver refuses it.
-// They are those of the first form. It returns nothing if the region may accept the config.
-func (b *Book) Refuses(name string, t *Task) (out job.Errors) {
-	r := b.regions[name]
-	if r == nil {
-		return nil
+// Refuses returns the problems of a task's config if each node of these regions that has the driver refuses it. They are
+// those of the first form.
+func (k Kind) Refuses(t *Task) job.Errors { return k.driver.refuses(t, map[*form]bool{}) }
+
+// Kinds groups regions that have sent their forms by what they accept for a driver, in the order of the regions. any: a
+// node of one of them may accept any config. Regions that do not have the driver are left out.
+func (b *Book) Kinds(driver string, regions []string) (kinds []Kind, any bool) {
+	at := map[[MaxForms]*form]int{}
+	for _, name := range regions {
+		switch r := b.regions[name]; {
+		case r == nil || r.drivers[driver] == nil && !r.cut:
+		case r.drivers[driver] == nil || r.drivers[driver].any:
+			return nil, true
+		default:
+			var key [MaxForms]*form // regions share equal forms
+			copy(key[:], r.drivers[driver].forms)
+			i, known := at[key]
+			if !known {
+				i, at[key] = len(kinds), len(kinds)
+				kinds = append(kinds, Kind{Region: name, driver: r.drivers[driver]})
+			}
+			kinds[i].N++
+		}
 	}
-	return r.drivers[t.Driver].refuses(t, map[*form]bool{})
+	return kinds, false
 }
 
-// refuses is Book.Refuses for one driver. accepted has the forms that were asked about the task already.
+// refuses returns the problems of a task's config if no form of the driver accepts it. accepted has the forms that were asked about the task already.
 func (d *driver) refuses(t *Task, accepted map[*form]bool) (out job.Errors) {
 	accepts := func(f *form) bool {
 		is, known := accepted[f]

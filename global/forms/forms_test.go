@@ -23,6 +23,15 @@ func driverOf(name string, forms ...*nusav1.ConfigSchema) *nusav1.DriverForm {
 	return &nusav1.DriverForm{Driver: name, Forms: forms}
 }
 
+// refuses returns the problems if a region refuses a task.
+func refuses(b *Book, name string, t *Task) job.Errors {
+	kinds, any := b.Kinds(t.Driver, []string{name})
+	if any || len(kinds) == 0 {
+		return nil
+	}
+	return kinds[0].Refuses(t)
+}
+
 // TestRefuses: a region refuses a config if each form of the driver does.
 func TestRefuses(t *testing.T) {
 	many := make([]*nusav1.ConfigSchema, MaxForms+1)
@@ -56,11 +65,11 @@ func TestRefuses(t *testing.T) {
 		var b Book
 		task := Task{Group: "web", Name: "main", Driver: "vm", Config: map[string]any{"image": "x"}}
 		b.Set("oslo", &nusav1.DriverForms{Drivers: []*nusav1.DriverForm{c.driver}})
-		problems := b.Refuses("oslo", &task)
+		problems := refuses(&b, "oslo", &task)
 		if got := problems.Error(); len(problems) == 0 && c.want != "" || len(problems) > 0 && got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
-		if len(b.Refuses("rome", &task)) > 0 || b.Known("rome") || b.May("rome", "vm") {
+		if len(refuses(&b, "rome", &task)) > 0 || b.Known("rome") {
 			t.Errorf("%s: a region that has sent nothing", name)
 		}
 	}
@@ -137,12 +146,46 @@ func TestManyDrivers(t *testing.T) {
 		}
 		b.Set("oslo", m)
 		task := Task{Group: "web", Name: "main", Driver: "vm", Config: map[string]any{"image": "x"}}
-		if b.May("oslo", "vm") != c.may || !b.May("oslo", "d00") || len(b.Refuses("oslo", &task)) > 0 {
-			t.Errorf("%s: may have another driver: %v", name, b.May("oslo", "vm"))
+		_, any := b.Kinds("vm", []string{"oslo"})
+		if listed, _ := b.Kinds("d00", []string{"oslo"}); any != c.may || len(listed) != 1 || len(refuses(&b, "oslo", &task)) > 0 {
+			t.Errorf("%s: may have another driver: %v", name, any)
 		}
 		task.Driver = "d00"
-		if len(b.Refuses("oslo", &task)) == 0 {
+		if len(refuses(&b, "oslo", &task)) == 0 {
 			t.Errorf("%s: a listed driver accepts everything", name)
+		}
+	}
+}
+
+// TestKinds: regions with the same forms are one kind, whatever else they have.
+func TestKinds(t *testing.T) {
+	var b Book
+	for name, m := range map[string]*nusav1.DriverForms{
+		"a": {Drivers: []*nusav1.DriverForm{driverOf("vm", formWith("x")), driverOf("other")}},
+		"b": {Drivers: []*nusav1.DriverForm{driverOf("vm", formWith("x"), formWith("y"))}},
+		"c": {Drivers: []*nusav1.DriverForm{driverOf("vm", formWith("x"))}},
+		"d": {Drivers: []*nusav1.DriverForm{driverOf("other")}},
+		"e": {Drivers: []*nusav1.DriverForm{driverOf("vm")}},
+		"f": {Truncated: true},
+	} {
+		b.Set(name, m)
+	}
+	for regions, want := range map[string]string{
+		"a b c d": "2 like a, 1 like b",
+		"d none":  "",
+		"a e":     "any",
+		"c f":     "any",
+	} {
+		kinds, any := b.Kinds("vm", strings.Fields(regions))
+		var got []string
+		for _, k := range kinds {
+			got = append(got, fmt.Sprintf("%d like %s", k.N, k.Region))
+		}
+		if any {
+			got = []string{"any"}
+		}
+		if text := strings.Join(got, ", "); text != want {
+			t.Errorf("%s: %q, want %q", regions, text, want)
 		}
 	}
 }

@@ -292,10 +292,18 @@ func offeredInstead(st *State, g *place.Group, driver string) (names string, mis
 
 // WrongConfigs returns the problems of configs of plugins that every region refuses which the job allows and
 // which has the plugin, also in the steps of a workflow. Regions that do not say what their plugins accept may accept
-// it. The lock is held.
+// it. It looks at each region once, and then for each task only at the different kinds of regions. The lock is held.
 func WrongConfigs(st *State, spec *nusav1.JobSpec) (out job.Errors) {
+	known := map[pluginIn]*pluginKinds{}
 	for in, task := range forms.All(spec) {
-		out = append(out, wrongConfig(st, in, &task)...)
+		at := pluginIn{driver: task.Driver}
+		if regions := job.RegionsOf(in, task.Group); len(regions.GetAllow()) > 0 {
+			at.regions = regions
+		}
+		if known[at] == nil {
+			known[at] = kindsOf(st, at)
+		}
+		out = append(out, known[at].wrong(&task)...)
 		if len(out) >= maxConfigProblems {
 			return out[:maxConfigProblems]
 		}
@@ -303,34 +311,59 @@ func WrongConfigs(st *State, spec *nusav1.JobSpec) (out job.Errors) {
 	return out
 }
 
-func wrongConfig(st *State, spec *nusav1.JobSpec, task *forms.Task) (first job.Errors) {
-	var refusing []string
-	regions := regionsToPlace(job.RegionsOf(spec, task.Group))
-	accepts := slices.ContainsFunc(st.RegionNames(), func(name string) bool {
+// pluginIn is a plugin in the regions that a part of a job allows. regions is nil if all are allowed.
+type pluginIn struct {
+	driver  string
+	regions *nusav1.RegionsSpec
+}
+
+// pluginKinds are the different forms that the regions have of a plugin. any: a region may accept any config.
+type pluginKinds struct {
+	driver string
+	kinds  []forms.Kind
+	any    bool
+}
+
+// kindsOf returns what the regions accept for a plugin. The lock is held.
+func kindsOf(st *State, at pluginIn) *pluginKinds {
+	out, regions := &pluginKinds{driver: at.driver}, regionsToPlace(at.regions)
+	var says []string
+	for _, name := range st.RegionNames() {
 		r := st.Regions[name]
 		switch {
-		case r.Record.GetLost() != nil || r.Record.GetClusterId() == "" || st.Forms.Known(name) && !st.Forms.May(name, task.Driver):
-			return false
-		case !regions.Allows(r.labelled()):
-			return false
-		case !st.Forms.Known(name):
-			return r.Report == nil || r.Report.GetDriversTruncated() || slices.Contains(r.Report.GetDrivers(), task.Driver)
+		case r.Record.GetLost() != nil || r.Record.GetClusterId() == "" || !regions.Allows(r.labelled()):
+		case st.Forms.Known(name):
+			says = append(says, name)
+		case r.Report == nil || r.Report.GetDriversTruncated() || slices.Contains(r.Report.GetDrivers(), at.driver):
+			out.any = true
+			return out
 		}
-		problems := st.Forms.Refuses(name, task)
-		if len(problems) > 0 {
-			refusing = append(refusing, name)
-		}
-		if first == nil {
-			first = problems
-		}
-		return len(problems) == 0
-	})
-	if accepts || len(refusing) == 0 {
+	}
+	out.kinds, out.any = st.Forms.Kinds(at.driver, says)
+	return out
+}
+
+// wrong returns the problems of a task's config if each region refuses it: those of the first region.
+func (p *pluginKinds) wrong(task *forms.Task) (first job.Errors) {
+	refusing := 0
+	if p.any {
 		return nil
 	}
-	where := fmt.Sprintf(" (driver %s in region %s)", task.Driver, refusing[0])
-	if more := len(refusing) - 1; more > 0 {
-		where = fmt.Sprintf(" (driver %s in region %s and %d more)", task.Driver, refusing[0], more)
+	for _, k := range p.kinds {
+		problems := k.Refuses(task)
+		if len(problems) == 0 {
+			return nil
+		}
+		if refusing += k.N; first == nil {
+			first = problems
+		}
+	}
+	if refusing == 0 {
+		return nil
+	}
+	where := fmt.Sprintf(" (driver %s in region %s)", p.driver, p.kinds[0].Region)
+	if more := refusing - 1; more > 0 {
+		where = fmt.Sprintf(" (driver %s in region %s and %d more)", p.driver, p.kinds[0].Region, more)
 	}
 	for i := range first {
 		first[i].Message += where

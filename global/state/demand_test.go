@@ -3,10 +3,12 @@ package state
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 	"pgregory.net/rapid"
 
 	"github.com/nusa-scheduler/nusa/global/place"
@@ -158,5 +160,81 @@ func TestSubscribedAsksStayKnown(t *testing.T) {
 	st.applyJob(k.String(), nil, st.next())
 	if d := &st.Demand; !d.Subscribe() || len(d.Subscribed()) != 0 || len(d.Subscriptions().GetAsks()) != 0 {
 		t.Errorf("chosen without jobs: %v", d.Subscribed())
+	}
+}
+
+// withForms returns a state with n regions. The nodes of each of them accept the fields of one of the lists.
+func withForms(n int, fields ...[]string) *State {
+	st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
+	for i := range n {
+		name := fmt.Sprintf("r%04d", i)
+		st.applyRegion(name, &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: name, Labels: map[string]string{"last": fmt.Sprint(i == n-1)}}, ClusterId: "c"}, int64(i+1))
+		form := &nusav1.ConfigSchema{}
+		for _, field := range fields[min(i, len(fields)-1)] {
+			form.Fields = append(form.Fields, &nusav1.ConfigField{Name: field, Type: nusav1.ConfigType_CONFIG_TYPE_TEXT})
+		}
+		st.Forms.Set(name, &nusav1.DriverForms{Drivers: []*nusav1.DriverForm{{Driver: "vm", Forms: []*nusav1.ConfigSchema{form}}}})
+	}
+	return st
+}
+
+// withTasks returns a job with n tasks of the plugin vm, whose config has the field image.
+func withTasks(n int, allow ...*nusav1.RegionSelector) *nusav1.JobSpec {
+	config, _ := structpb.NewStruct(map[string]any{"image": "x"})
+	tasks := map[string]*nusav1.Task{}
+	for i := range n {
+		tasks[fmt.Sprintf("t%03d", i)] = &nusav1.Task{Driver: "vm", Config: config}
+	}
+	return &nusav1.JobSpec{Name: "j", Groups: map[string]*nusav1.Group{"g": {Tasks: tasks, Regions: &nusav1.RegionsSpec{Allow: allow}}}}
+}
+
+// TestWrongConfigs: a config is wrong if every region refuses it which the job allows and which has the plugin.
+func TestWrongConfigs(t *testing.T) {
+	image, other, more := []string{"image"}, []string{"kernel"}, []string{"disk"}
+	last := &nusav1.RegionSelector{Labels: map[string]string{"last": "true"}}
+	unknown := withForms(2, other)
+	unknown.Forms.Remove("r0001")
+	lost := withForms(2, other, image)
+	lost.Regions["r0001"].Record.Lost = &nusav1.LostRegion{}
+	for name, c := range map[string]struct {
+		st    *State
+		tasks int
+		allow []*nusav1.RegionSelector
+		want  []string
+	}{
+		"one region accepts it":           {withForms(3, other, image), 1, nil, nil},
+		"all refuse it":                   {withForms(3, other, more), 2, nil, []string{"unknown field, known here are kernel (driver vm in region r0000 and 2 more)", "unknown field, known here are kernel (driver vm in region r0000 and 2 more)"}},
+		"the allowed region refuses it":   {withForms(3, image, image, other), 1, []*nusav1.RegionSelector{last}, []string{"unknown field, known here are kernel (driver vm in region r0002)"}},
+		"the allowed region accepts it":   {withForms(3, other, other, image), 1, []*nusav1.RegionSelector{last}, nil},
+		"a region has not sent its forms": {unknown, 1, nil, nil},
+		"the region that accepts is lost": {lost, 1, nil, []string{"unknown field, known here are kernel (driver vm in region r0000)"}},
+		"no region":                       {withForms(0), 1, nil, nil},
+	} {
+		var got []string
+		for _, p := range WrongConfigs(c.st, withTasks(c.tasks, c.allow...)) {
+			got = append(got, p.Message)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	if n := len(WrongConfigs(withForms(2, other), withTasks(2*maxConfigProblems))); n != maxConfigProblems {
+		t.Errorf("%d problems", n)
+	}
+}
+
+// BenchmarkWrongConfigs: 100 tasks and 1,000 regions with two kinds of nodes, of which only the last region accepts
+// the config. The lock is held meanwhile.
+func BenchmarkWrongConfigs(b *testing.B) {
+	kinds := make([][]string, 1000)
+	for i := range kinds {
+		kinds[i] = []string{"kernel"}
+	}
+	kinds[999] = []string{"image"}
+	st, spec := withForms(1000, kinds...), withTasks(100)
+	for b.Loop() {
+		if len(WrongConfigs(st, spec)) > 0 {
+			b.Fatal("it is refused")
+		}
 	}
 }
