@@ -206,5 +206,21 @@ func TestLifeOfAWorkflow(t *testing.T) {
 		}
 		st = w.await(gated, nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_SUCCEEDED)
 		check(st, "a succeeded 1, b succeeded 1, clean succeeded 2, gate succeeded 0, long succeeded 2")
+
+		l := letters{w.schedules}
+		before := l.list(fails.GetName() + "--try--r3")
+		if len(before) != 1 || before[0].GetState() != nusav1.DeadLetterState_DEAD_LETTER_STATE_OPEN {
+			t.Fatalf("the failed step has left %v", before)
+		}
+		if err := retry(fails, "try"); err != nil {
+			t.Fatal(err)
+		}
+		w.await(fails, nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_FAILED)
+		time.Sleep(time.Minute)
+		after, again := l.get(before[0].GetId()), l.list(fails.GetName()+"--try--r6")
+		if after.GetState() != nusav1.DeadLetterState_DEAD_LETTER_STATE_REDRIVEN || after.GetRedrivenAs() == "" || len(again) != 1 ||
+			again[0].GetState() != nusav1.DeadLetterState_DEAD_LETTER_STATE_OPEN {
+			t.Errorf("after a retry, the dead letter is %v; the last attempt has left %v", after, again)
+		}
 	})
 }

@@ -7,6 +7,7 @@
 //	collect.go  the calls to the regions
 //	keep.go     stores what the regions returned
 //	logs.go     reads and stores the last lines of logs
+//	again.go    notes which instances a retry of a workflow runs again
 //	forget.go   forgets old dead letters; the alarm
 //	service.go  the gRPC service, except redrives
 //	redrive.go  redrives

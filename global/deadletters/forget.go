@@ -10,8 +10,12 @@ import (
 	"github.com/nusa-scheduler/nusa/global/state"
 )
 
-// tidy forgets old dead letters, and sources that no dead letter and no job has. It sets the alarm.
+// tidy forgets old dead letters, and sources that no dead letter and no job has. It notes which instances run again,
+// and sets the alarm.
 func tidy(ctx context.Context, b *Book, now time.Time) {
+	if noteAgain(ctx, b) != nil {
+		return
+	}
 	for {
 		ids := old(b, now)
 		if len(ids) == 0 {
@@ -65,7 +69,7 @@ func removeLetters(t *state.Tx, ids []string) error {
 func change(ctx context.Context, b *Book, prepare func(*state.Tx) error) error {
 	_, err := b.cfg.Term.Commit.Do(ctx, prepare)
 	if err != nil && ctx.Err() == nil && !errors.Is(err, state.ErrConflict) {
-		b.cfg.Term.Log.Warn("old dead letters are not forgotten yet", "error", err)
+		b.cfg.Term.Log.Warn("dead letters are not tidied yet", "error", err)
 	}
 	return err
 }

@@ -127,3 +127,34 @@ func TestAnAttemptThatIsTriedAgainLeavesNoDeadLetter(t *testing.T) {
 		t.Errorf("asked about the last attempt: %v, left: %v", asked, b.later)
 	}
 }
+
+// TestReruns: open dead letters of steps that a retry of their workflow runs again, a bounded number together.
+func TestReruns(t *testing.T) {
+	st := state.New(state.Beginning{Epoch: "e"}, func() time.Duration { return 0 })
+	b := New(Config{Term: api.NewTerm(api.TermConfig{State: st, Log: slog.New(slog.DiscardHandler)})})
+	if got := reruns(b); got != nil {
+		t.Errorf("without workflows: %v", got)
+	}
+	asked := 0
+	st.Letters.RunAgain = func(k state.JobKey) (state.JobKey, bool) {
+		asked++
+		return state.JobKey{Namespace: k.Namespace, Name: k.Name + "--r2"}, k.Name != "w.1--b"
+	}
+	const open, redriven = nusav1.DeadLetterState_DEAD_LETTER_STATE_OPEN, nusav1.DeadLetterState_DEAD_LETTER_STATE_REDRIVEN
+	add := func(id, job string, state nusav1.DeadLetterState) {
+		b.applyLetter(id, &nusav1.DeadLetterRecord{DeadLetter: &nusav1.DeadLetter{Id: id, Namespace: "default", Job: job, Group: "g", State: state}})
+	}
+	add("1", "w.1--a", open)
+	add("2", "w.1--b", open)
+	add("3", "w.1--a", redriven)
+	add("4", "other", open)
+	if got := fmt.Sprint(reruns(b)); got != "[{1 w.1--a--r2}]" || asked != 2 {
+		t.Errorf("%s after %d questions", got, asked)
+	}
+	for i := range 3 * together {
+		add(fmt.Sprintf("5%03d", i), "w.1--array", open)
+	}
+	if got := reruns(b); len(got) != together || asked != 5 {
+		t.Errorf("%d at once after %d questions", len(got), asked)
+	}
+}

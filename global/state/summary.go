@@ -104,6 +104,9 @@ type Letters struct {
 	// It leaves no dead letter. known is false until the server has read the runs of workflows; then Wake is
 	// notified. nil: there are no workflows.
 	Retried func(JobKey) (again, known bool)
+	// RunAgain returns the job of the latest attempt of a step of a workflow, if that is a later one than the given
+	// job: an operator has retried the workflow. nil: there are no workflows.
+	RunAgain func(JobKey) (as JobKey, is bool)
 }
 
 func (l *Letters) note(k JobKey, sum *nusav1.JobSummary) {

@@ -83,6 +83,7 @@ func New(term *api.Term, s *schedules.Book) *Book {
 		b.st.Others = map[string]func(string, proto.Message){}
 	}
 	b.st.Others[specKind], b.st.Others[runKind], b.st.Others[stepKind] = b.applySpec, b.applyRun, b.applyStep
+	b.st.Letters.RunAgain = func(k state.JobKey) (state.JobKey, bool) { return runAgain(b, k) }
 	b.st.Letters.Retried = func(k state.JobKey) (again, known bool) { return retried(b, k) }
 	b.st.Others[semaphoreKind] = func(name string, m proto.Message) { applySemaphore(b, name, m) }
 	b.st.Others[payloadKind] = func(name string, m proto.Message) { applyPayload(b, name, m) }

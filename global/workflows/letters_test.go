@@ -58,3 +58,59 @@ func TestOnlyTheLastAttemptLeavesADeadLetter(t *testing.T) {
 		}
 	}
 }
+
+// TestRunAgain: which job runs a failed one again, after an operator has retried the workflow.
+func TestRunAgain(t *testing.T) {
+	spec := &nusav1.JobSpec{Name: "w", Workflow: &nusav1.Workflow{Steps: map[string]*nusav1.Step{
+		"fetch": {Ref: "x"},
+		"each":  {Ref: "x", Foreach: &nusav1.Foreach{Items: []string{"x", "y"}}},
+		"train": {Inline: &nusav1.Workflow{Steps: map[string]*nusav1.Step{"fit": {Ref: "x"}, "save": {Ref: "x"}}}},
+	}}}
+	job.Default(spec)
+	d, err := define(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &Book{runs: map[state.JobKey]*run{}, loaded: true}
+	attempts := func(r *run, step string, item int, n int32) {
+		i, known := r.def.graph.Index(step)
+		if !known {
+			t.Fatalf("no step %s", step)
+		}
+		r.set(i, item, &nusav1.WorkflowStepRecord{State: nusav1.StepState_STEP_STATE_RUNNING, Tries: 1, Attempts: n})
+		b.runs[r.key] = r
+	}
+	r := fresh(d, "w.1")
+	attempts(r, "fetch", 0, 3)
+	attempts(r, "each", 0, 1)
+	attempts(r, "each", 1, 2)
+	attempts(r, "train", 0, 3)
+	train, _ := d.graph.Index("train")
+	var inner []string
+	for n := range 3 { // the run of the second attempt is not known
+		name := r.innerName(train, 0, n+1)
+		inner = append(inner, name)
+		if n != 1 {
+			in := newRun(state.JobKey{Namespace: "default", Name: name}, d.inline[train], &nusav1.WorkflowRunRecord{Run: &nusav1.WorkflowRun{Workflow: "w", Parent: "w.1", ParentStep: "train"}})
+			attempts(in, "fit", 0, 2)
+		}
+	}
+	for name, want := range map[string]string{
+		"w.1--fetch":           "w.1--fetch--r3",
+		"w.1--fetch--r2":       "w.1--fetch--r3",
+		"w.1--fetch--r3":       "",
+		"w.1--each--i0":        "",
+		"w.1--each--i1":        "w.1--each--i1--r2",
+		"w.2--fetch":           "",
+		"other":                "",
+		inner[0] + "--fit":     inner[0] + "--fit--r2",
+		inner[0] + "--fit--r2": inner[2] + "--fit--r2",
+		inner[0] + "--save":    "", // it has not begun again
+		inner[1] + "--fit":     "",
+		inner[2] + "--fit--r2": "",
+	} {
+		if as, is := runAgain(b, state.JobKey{Namespace: "default", Name: name}); as.Name != want || is != (want != "") {
+			t.Errorf("%s runs again as %q, want %q", name, as.Name, want)
+		}
+	}
+}
