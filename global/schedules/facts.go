@@ -212,7 +212,7 @@ func (b *Book) line(e *entry, run int64) string {
 		s := stateOf(e, run)
 		text = "no time follows"
 		if next, ok := e.rule.Next(s.Decided); ok {
-			text = "next run " + next.UTC().Format(time.RFC3339)
+			text = "next run " + next.Format(time.RFC3339) // in the time zone of the schedule
 		}
 		if s.Paused {
 			text = "paused"

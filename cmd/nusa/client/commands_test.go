@@ -207,6 +207,18 @@ func TestRegionsOwnJobIsNamedWithItsRegion(t *testing.T) {
 	}
 }
 
+// TestCallsThatOnlyGlobalServersKnow: a regional server that does not know a call is no server of another version.
+func TestCallsThatOnlyGlobalServersKnow(t *testing.T) {
+	for region, want := range map[string]string{"eastus": "is a server of region eastus, which does not know this call", "": "is it a Nusa server of this version?"} {
+		f := newFake(t)
+		f.island = region
+		_, errOut, code := f.run(t.Context(), "", "namespace", "list", "--addr", f.addr)
+		if code != 1 || !strings.Contains(errOut, want) {
+			t.Errorf("region %q: exit code %d, %s", region, code, errOut)
+		}
+	}
+}
+
 // TestInterruptedWaitSaysThatTheJobContinues: after Ctrl-C during a wait the command prints
 // that the job continues.
 func TestInterruptedWaitSaysThatTheJobContinues(t *testing.T) {

@@ -31,6 +31,7 @@ func TestHintsNameTheBinaryAsCalled(t *testing.T) {
 		{"", "job run --help", "  ./bin/nusa job run hello.yaml\n"},
 		{"", "nonsense", "unknown command \"nonsense\" of ./bin/nusa"},
 		{fmt.Sprintf(sample.JobFile, "ended", "batch"), "job run -d -", "run it again with ./bin/nusa job run --again FILE"},
+		{fmt.Sprintf(sample.JobFile, "same", "service"), "job run -d --tag v1 -", "default/same unchanged, version 2 (revision 12), with the tag v1\n"},
 		{fmt.Sprintf(sample.JobFile, "api", "service"), "job plan -", "to make exactly these changes: ./bin/nusa job run"},
 		{"variables: {tag: x}\n" + fmt.Sprintf(sample.JobFile, "api", "service"), "job plan --var tag=it's -", `./bin/nusa job run --check-revision 120 --var 'tag=it'\''s' FILE`},
 		{fmt.Sprintf(sample.JobFile, "ended", "batch"), "job run -", "run it again with ./bin/nusa job run --again FILE"},

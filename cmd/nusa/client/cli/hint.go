@@ -19,8 +19,16 @@ const (
 )
 
 // hint adds a suggestion to the error of a job or node that does not exist: a similar name,
-// or the command that lists all names.
+// or the command that lists all names. A call that only global servers know gets the advice to call one.
 func hint(c *Session, err error) error {
+	if rpcerr.UnknownCall(err) {
+		ctx, cancel := context.WithTimeout(c.Ctx, hintTimeout)
+		defer cancel()
+		if region := c.RegionOf(ctx); region != "" {
+			return fmt.Errorf("%s is a server of region %s, which does not know this call (%s): name a global server with --addr or NUSA_ADDR", c.Addr, region, rpcerr.From(err).Message)
+		}
+		return err
+	}
 	kind, name, ok := rpcerr.Missing(err)
 	if !ok {
 		return err

@@ -179,7 +179,7 @@ func (r *submission) send(c *cli.Session, file *jobSource) (*waiter, error) {
 		cli.PrintWarnings(c, warnings)
 	}
 	if c.Output == "table" {
-		submitted(c.Out, ref, resp, r.again)
+		r.submitted(c.Out, ref, resp)
 	}
 	return f, nil
 }
@@ -187,7 +187,7 @@ func (r *submission) send(c *cli.Session, file *jobSource) (*waiter, error) {
 // accepted shows the response to a submit with --detach.
 func (r *submission) accepted(c *cli.Session, ref *nusav1.JobRef, spec *nusav1.JobSpec, resp *nusav1.SubmitResponse) error {
 	cli.PrintWarnings(c, submitWarnings(resp.GetWarnings(), spec))
-	return c.PrintAs(cli.RefName(ref), resp, func(w *term.Screen) { submitted(w, ref, resp, r.again) })
+	return c.PrintAs(cli.RefName(ref), resp, func(w *term.Screen) { r.submitted(w, ref, resp) })
 }
 
 func (r *submission) request(spec *nusav1.JobSpec, key string) *nusav1.SubmitRequest {
@@ -260,15 +260,19 @@ func submitWarnings(warnings []string, spec *nusav1.JobSpec) []string {
 	return slices.DeleteFunc(slices.Clone(warnings), func(w string) bool { return slices.Contains(notes, w) })
 }
 
-func submitted(w io.Writer, ref *nusav1.JobRef, resp *nusav1.SubmitResponse, again bool) {
-	what := "submitted"
+// submitted says what a submit has changed.
+func (r *submission) submitted(w io.Writer, ref *nusav1.JobRef, resp *nusav1.SubmitResponse) {
+	what, tag := "submitted", ""
+	if r.tag != "" {
+		tag = ", with the tag " + r.tag
+	}
 	switch {
-	case again:
+	case r.again:
 		what = "submitted to run again"
 	case !resp.GetChanged():
 		what = "unchanged"
 	}
-	fmt.Fprintf(w, "%s %s, version %d (revision %d)\n", cli.RefName(ref), what, resp.GetVersion(), resp.GetRevision())
+	fmt.Fprintf(w, "%s %s, version %d (revision %d)%s\n", cli.RefName(ref), what, resp.GetVersion(), resp.GetRevision(), tag)
 }
 
 // redial connects the session to the master of a region. The API of that master accepts the

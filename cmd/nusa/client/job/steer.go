@@ -83,7 +83,7 @@ func reverted(w io.Writer, ref *nusav1.JobRef, resp *nusav1.SubmitResponse) {
 	if resp.GetRevertedTo() > 0 {
 		fmt.Fprintf(w, "%s goes back to version %d\n", cli.RefName(ref), resp.GetRevertedTo())
 	}
-	submitted(w, ref, resp, false)
+	(&submission{}).submitted(w, ref, resp)
 }
 
 // steering is a command that changes the rollout of a job.
