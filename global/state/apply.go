@@ -128,7 +128,9 @@ func (st *State) applyJob(path string, rec *Record, revision int64) {
 	j.keepDecisions(rec)
 	j.forgetUnplaced(rec)
 	st.JobChanged(j)
-	st.Pend(k)
+	if !st.loading { // pendUnsteady decides when the slots are loaded too
+		st.Pend(k)
+	}
 	for s := range j.Slots.All() {
 		st.release(was, &s) // the groups of the new version may ask for something else
 	}
@@ -226,7 +228,7 @@ func (st *State) putSlot(key string, s *region.Slot, revision int64) {
 	st.slotsChanged(s.Region)
 	st.formerChanged(old.Former, s.Former)
 	st.recharge(j, &old, s)
-	pending := st.loading && j.Record != nil // since its record was loaded
+	pending := st.loading && j.Record != nil // pendUnsteady decides
 	if !pending && (!had || s.Vacant || old.From != s.From || old.To != s.To || j.needsPlacer(s)) {
 		st.Pend(k) // a split may leave indices without an owner
 	}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/global/store"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -324,6 +325,151 @@ func (w *slotWriter) duration(field protowire.Number, d time.Duration) {
 	in.number(1, uint64(int64(d)/int64(time.Second)))
 	in.number(2, uint64(int64(int32(int64(d)%int64(time.Second)))))
 	*w = protowire.AppendBytes(protowire.AppendTag(*w, field, protowire.BytesType), in)
+}
+
+// slotReader decodes stored slots. It has the names that many slots share, and one message for all slots that
+// need one. It is for one goroutine.
+type slotReader struct {
+	names map[string]string
+	msg   nusav1.Slot
+}
+
+// maxSharedNames bounds the names of a slotReader.
+const maxSharedNames = 4096
+
+// slot returns a stored slot.
+func (r *slotReader) slot(kv store.KV) (region.Slot, error) {
+	key := kv.Key[len(slotPrefix):]
+	if s, ok := r.read(key, kv.Value, kv.ModRevision); ok {
+		return s, nil
+	}
+	err := Decode(kv, &r.msg)
+	return slotFromProto(key, &r.msg, kv.ModRevision), err
+}
+
+// read returns what slotFromProto makes of a stored slot, but field by field: a server loads more slots than other
+// records. ok is false for a slot that needs the generated code, such as one with former owners. key is Slot.Key.
+func (r *slotReader) read(key string, value []byte, revision int64) (s region.Slot, ok bool) {
+	if len(value) == 0 || value[0] != formatProto {
+		return s, false
+	}
+	s.System, s.Revision = strings.Contains(key, "@"), revision
+	var state, desired, begins uint64
+	for b := value[1:]; len(b) > 0; {
+		field, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return s, false
+		}
+		b = b[n:]
+		switch kind {
+		case protowire.VarintType:
+			var v uint64
+			v, n = protowire.ConsumeVarint(b)
+			ok = true
+			switch field {
+			case slotState:
+				state = v
+			case slotDesired:
+				desired = v
+			case slotRunBegins:
+				begins = v
+			default:
+				ok = readNumber(&s, field, v)
+			}
+		case protowire.BytesType:
+			var v []byte
+			v, n = protowire.ConsumeBytes(b)
+			ok = r.readBytes(&s, field, key, v)
+		default:
+			return s, false
+		}
+		if n < 0 || !ok {
+			return s, false
+		}
+		b = b[n:]
+	}
+	s.State, s.Desired = slotStates.word(nusav1.SlotState(state)), slotDesires.word(nusav1.SlotDesired(desired))
+	if s.Generation == 0 {
+		s.Generation = revision
+	}
+	if begins != 0 {
+		s.Run = revision
+	}
+	s.Unbound = s.Unbound || !s.Vacant // Bound needs the generated code
+	return s, true
+}
+
+// readNumber sets a field of a slot that is stored as a number.
+func readNumber(s *region.Slot, field protowire.Number, v uint64) bool {
+	switch field {
+	case slotFrom:
+		s.From = int(int32(v))
+	case slotTo:
+		s.To = int(int32(v))
+	case slotGeneration:
+		s.Generation = int64(v)
+	case slotJobVersion:
+		s.JobVersion = int64(v)
+	case slotReason:
+		s.Reason = ReasonFromProto(nusav1.Reason(v))
+	case slotRun:
+		s.Run = int64(v)
+	case slotUnlessLinked:
+		s.UnlessConnected = v != 0
+	case slotUnbound:
+		s.Unbound = v != 0
+	case slotVacant:
+		s.Vacant = v != 0
+	case slotParallel:
+		s.Parallel = int(int32(v))
+	default:
+		return false
+	}
+	return true
+}
+
+// readBytes sets a field of a slot that is stored as a text or a message. key begins with the names of the job.
+func (r *slotReader) readBytes(s *region.Slot, field protowire.Number, key string, v []byte) bool {
+	switch field {
+	case slotNamespace:
+		s.Namespace = r.name(v)
+	case slotJob:
+		if at := len(s.Namespace) + 1; len(key) > at+len(v) && key[at:at+len(v)] == string(v) {
+			s.Job = key[at : at+len(v)]
+			return true
+		}
+		s.Job = string(v)
+	case slotGroup:
+		s.Group = r.name(v)
+	case slotRegion:
+		s.Region = r.name(v)
+	case slotMessage:
+		s.Message = string(v)
+	case slotPlacedBecause:
+		s.PlacedBecause = string(v)
+	case slotReturnTo:
+		s.ReturnTo = r.name(v)
+	case slotHome:
+		s.Home = r.name(v)
+	default:
+		return false
+	}
+	return utf8.Valid(v)
+}
+
+// name returns a name that many slots have.
+func (r *slotReader) name(v []byte) string {
+	if name, known := r.names[string(v)]; known {
+		return name
+	}
+	name := string(v)
+	if r.names == nil {
+		r.names = map[string]string{}
+	}
+	if len(r.names) < maxSharedNames {
+		r.names[name] = name
+	}
+	return name
 }
 
 // storedSlot returns a slot with the values that it would have after encodeSlot and slotFromProto,

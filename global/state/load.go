@@ -286,7 +286,7 @@ func (st *State) Load(ctx context.Context, s store.Store) error {
 			return err
 		}
 	}
-	st.dropSteady()
+	st.pendUnsteady()
 	st.notePaused(st.Leadership.GetMassLoss())
 	if !st.authStored {
 		applyAuth(st, nil, 0)
@@ -393,8 +393,7 @@ func byRevision(parts [][]record) (order []placeOf) {
 func makeRoom(st *State, part records) {
 	switch part.prefix {
 	case jobPrefix:
-		n := len(part.order)
-		st.Jobs, st.Pending, st.Fresh = make(map[JobKey]*Job, n), make(JobSet, n), make(JobSet, n)
+		st.Jobs = make(map[JobKey]*Job, len(part.order))
 	case slotPrefix:
 		n := map[string]int{}
 		for _, part := range part.parts {
@@ -415,17 +414,17 @@ func makeRoom(st *State, part records) {
 // decodeAll decodes the values of records. specs is shared by the records of jobs.
 func decodeAll(records []record, specs *submits.Cache[Spec]) error {
 	var slots []region.Slot
-	var msg nusav1.Slot // one message for all slots takes less memory
+	var reader slotReader
 	for i := range records {
 		r := &records[i]
 		if strings.HasPrefix(r.kv.Key, slotPrefix) {
 			if slots == nil {
 				slots = make([]region.Slot, len(records))
 			}
-			if err := Decode(r.kv, &msg); err != nil {
+			var err error
+			if slots[i], err = reader.slot(r.kv); err != nil {
 				return err
 			}
-			slots[i] = slotFromProto(r.kv.Key[len(slotPrefix):], &msg, r.kv.ModRevision)
 			r.value = &slots[i]
 		} else if err := decodeOne(r, specs); err != nil {
 			return err
@@ -448,13 +447,18 @@ func decodeOne(r *record, specs *submits.Cache[Spec]) (err error) {
 	return err
 }
 
-// dropSteady takes the jobs out of Pending that the placer would leave as they are. Otherwise the first plan of a
-// term would have every job, and the first new job would wait for it. The lock is held.
-func (st *State) dropSteady() {
+// pendUnsteady makes the loaded jobs pending, except those that the placer would leave as they are. Otherwise the
+// first plan of a term would have every job, and the first new job would wait for it. The lock is held.
+func (st *State) pendUnsteady() {
 	for k := range st.Pending {
 		if j := st.Jobs[k]; j != nil && st.steady(j) {
 			delete(st.Pending, k)
 			delete(st.Fresh, k)
+		}
+	}
+	for k, j := range st.Jobs {
+		if j.Record != nil && !st.steady(j) {
+			st.Pend(k)
 		}
 	}
 }

@@ -245,7 +245,7 @@ func TestSteadyJobsAreNotPlannedAfterALoad(t *testing.T) {
 		for i, s := range c.slots {
 			st.apply(slotPrefix+s.Key(), SlotToProto(s), int64(3+i))
 		}
-		st.dropSteady()
+		st.pendUnsteady()
 		_, pending := st.Pending[JobKey{"default", "api"}]
 		if _, fresh := st.Fresh[JobKey{"default", "api"}]; pending == c.steady || fresh != pending {
 			t.Errorf("%s: pending %t, fresh %t", c.what, pending, fresh)

@@ -60,6 +60,12 @@ func TestSlotsAreWrittenAsTheGeneratedCodeDoes(t *testing.T) {
 		if here, there := storedSlot(&s, revision), slotFromProto(s.Key(), read, revision); !reflect.DeepEqual(here, there) {
 			t.Fatalf("this server has  %+v\nanother one reads %+v", here, there)
 		}
+		var r slotReader
+		byHand, ok := r.read(s.Key(), got, revision)
+		simple := len(s.Former) == 0 && s.Hold <= 0 && !s.Bound // the rest is read by the generated code
+		if want := slotFromProto(s.Key(), read, revision); ok != simple || ok && !reflect.DeepEqual(byHand, want) {
+			t.Fatalf("read by hand: %t\n got  %+v\n want %+v", ok, byHand, want)
+		}
 	})
 }
 
