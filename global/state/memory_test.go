@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"testing"
 	"time"
@@ -157,5 +158,31 @@ func BenchmarkRestart(b *testing.B) {
 		if len(st.Jobs) != jobs || len(st.Pending) > 0 {
 			b.Fatalf("%d jobs, %d pending", len(st.Jobs), len(st.Pending))
 		}
+	}
+}
+
+// BenchmarkOrder makes the order about a slot: what is done under the lock, and all of it.
+func BenchmarkOrder(b *testing.B) {
+	const jobs, regions = 1_000, 10
+	c := store.NewMemory().Client()
+	liveJobs(b, c, jobs, regions)
+	st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
+	if err := st.Load(b.Context(), c); err != nil {
+		b.Fatal(err)
+	}
+	r := st.Regions[liveRegion(0, regions)]
+	keys := r.Orders.Keys()
+	for _, whole := range []bool{false, true} {
+		b.Run(map[bool]string{false: "locked", true: "all"}[whole], func(b *testing.B) {
+			b.ReportAllocs()
+			for n := 0; b.Loop(); n++ {
+				key := keys[n%len(keys)]
+				held, _ := r.Orders.Get(key)
+				o := CopyOrder(st, r.Name, key, held, math.MaxUint64)
+				if o.Size() == 0 || whole && o.Message() == nil {
+					b.Fatal(key)
+				}
+			}
+		})
 	}
 }

@@ -383,31 +383,59 @@ func showsAnswer(old, s *region.Slot) bool {
 		old.To == s.To && old.JobVersion == s.JobVersion && old.Run == s.Run && old.Desired == s.Desired
 }
 
-// SlotOrder returns the order about a slot in the form that a region gets. It returns nil if the
-// region does not own the slot and did not own it before. The region has got the orders after the
-// revision `since`, so a slot that was offered after that and is accepted needs no spec: the region's
-// answer shows that its log has the spec. With the greatest number each order has its spec. The lock
-// is held.
-func SlotOrder(st *State, name, key string, o Order, since uint64) *nusav1.SlotOrder {
+// OrderCopy has what an order consists of. It is made under the lock, and can be read without the lock.
+type OrderCopy struct {
+	slot     region.Slot
+	revision int64
+	attempts []*nusav1.InstanceAttempts
+	spec     *Record // nil: the order has no spec
+	none     bool    // there is no order
+}
+
+// CopyOrder returns what the order about a slot consists of. Its message is nil if the region does not own the slot and
+// did not own it before. The region has got the orders after the revision `since`, so a slot that was offered after
+// that and is accepted needs no spec: the region's answer shows that its log has the spec. With the greatest number
+// each order has its spec. The lock is held.
+func CopyOrder(st *State, name, key string, o Order, since uint64) OrderCopy {
 	s, ok := orderedSlot(o, name, key)
 	if !ok {
-		return nil
+		return OrderCopy{none: true}
 	}
-	out := &nusav1.SlotOrder{Revision: o.Revision}
 	if !s.Vacant && s.Region == name {
 		s.Former, s.Home, s.Unbound = nil, "", s.Bound && s.Unbound // regions do not need these values
-		out.Slot, out.Attempts = SlotToProto(s), attemptsFor(st, &s)
+		out := OrderCopy{slot: s, revision: o.Revision, attempts: attemptsFor(st, &s)}
 		if !o.echo || uint64(s.Generation) <= since {
-			out.Spec = o.record.encoded()
+			out.spec = o.record
 		}
 		return out
 	}
 	i := formerOf(&s, name)
 	if i < 0 {
+		return OrderCopy{none: true}
+	}
+	return OrderCopy{slot: formerOrder(s, i), revision: o.Revision}
+}
+
+// Message returns the order in the form that a region gets, or nil if there is none.
+func (o *OrderCopy) Message() *nusav1.SlotOrder {
+	if o.none {
 		return nil
 	}
-	out.Slot = formerOrder(s, i)
-	return out
+	return &nusav1.SlotOrder{Revision: o.revision, Slot: SlotToProto(o.slot), Attempts: o.attempts, Spec: o.spec.encoded()}
+}
+
+// Size returns the approximate size of the encoded order. proto.Size takes as long as encoding.
+func (o *OrderCopy) Size() int {
+	const numbers = 128 // bytes of the other fields
+	s := &o.slot
+	return numbers + o.spec.specSize() + len(s.Namespace) + len(s.Job) + len(s.Group) + len(s.Region) +
+		len(s.Message) + len(s.PlacedBecause) + len(s.ReturnTo)
+}
+
+// SlotOrder returns the message of CopyOrder. The lock is held.
+func SlotOrder(st *State, name, key string, o Order, since uint64) *nusav1.SlotOrder {
+	out := CopyOrder(st, name, key, o, since)
+	return out.Message()
 }
 
 // orderedSlot returns the slot of an order, with the given wire key of a region. The lock is held.
@@ -424,7 +452,7 @@ func orderedSlot(o Order, at, key string) (region.Slot, bool) {
 
 // formerOrder returns the order to the former owner at position i of a slot's list. The order names
 // the generation that the region had. To end a slot, the region does not need the job.
-func formerOrder(s region.Slot, i int) *nusav1.Slot {
+func formerOrder(s region.Slot, i int) region.Slot {
 	f := s.Former[i]
 	state := region.Accepted
 	if s.State == region.Done || s.Desired == region.DesiredStop {
@@ -434,5 +462,5 @@ func formerOrder(s region.Slot, i int) *nusav1.Slot {
 	s.Former, s.Home, s.ReturnTo, s.Hold, s.UnlessConnected, s.Vacant = nil, "", "", 0, false, false
 	// A version that a lease binds waits until nothing runs in that region: see place.Job.awaited.
 	s.Bound, s.Unbound, s.Reason, s.Message, s.PlacedBecause = false, f.MayRun, "", "", ""
-	return SlotToProto(s)
+	return s
 }

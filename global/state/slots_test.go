@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
 	"github.com/nusa-scheduler/nusa/global/region"
@@ -67,6 +69,21 @@ func TestSlotsAreWrittenAsTheGeneratedCodeDoes(t *testing.T) {
 			t.Fatalf("read by hand: %t\n got  %+v\n want %+v", ok, byHand, want)
 		}
 	})
+}
+
+// TestSizeOfAnOrder: the approximate size of an order is not below the true one, and not far above.
+func TestSizeOfAnOrder(t *testing.T) {
+	full := region.Slot{
+		Namespace: "default", Job: strings.Repeat("j", 60), Group: "web", From: 1 << 30, To: 1<<30 + 7, Region: "southeastasia", State: region.Accepted,
+		Desired: region.DesiredRevoke, Generation: 1 << 60, JobVersion: 1 << 60, Run: 1 << 60, Hold: time.Hour + time.Nanosecond, UnlessConnected: true,
+		Reason: "no_capacity", Message: strings.Repeat("m", 900), PlacedBecause: strings.Repeat("p", 300), ReturnTo: "japaneast", Bound: true, StopTime: time.Hour + time.Nanosecond,
+	}
+	for _, s := range []region.Slot{{}, full} {
+		o := OrderCopy{slot: s, revision: 1 << 60, spec: &Record{rest: make([]byte, 5000*s.Count())}}
+		if got, size := o.Size(), proto.Size(o.Message()); got < size || got > size+150 {
+			t.Errorf("%d bytes, want %d or a little more", got, size)
+		}
+	}
 }
 
 // TestSlotsWithBrokenTextAreRefused: no server could read such a record again.

@@ -10,10 +10,12 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// ordersBytes and ordersItems bound a SlotOrders message.
 const (
+	// ordersBytes and ordersItems bound a SlotOrders message.
 	ordersBytes = 256 * 1024
 	ordersItems = 1024
+	// keptCopies is how many copies of orders a session keeps room for.
+	keptCopies = 4
 )
 
 // next returns the next message for the region, or nil if the region has everything. Only the
@@ -23,6 +25,20 @@ func (c *session) next() *nusav1.GlobalMessage {
 	if len(c.edges) > 0 { // the edges are encoded without the lock, because that takes a millisecond
 		m.GetColumnChanges().Edges = sets.PackColumn(c.edges)
 		c.edges = nil
+	}
+	if len(c.copies) > 0 { // so are the orders: a region that connects may get thousands
+		out := m.GetOrders()
+		out.Orders = make([]*nusav1.SlotOrder, 0, len(c.copies))
+		for i := range c.copies {
+			if o := c.copies[i].Message(); o != nil {
+				out.Orders = append(out.Orders, o)
+			}
+		}
+		clear(c.copies)
+		c.copies = c.copies[:0]
+		if cap(c.copies) > keptCopies {
+			c.copies = nil
+		}
 	}
 	return m
 }
@@ -143,33 +159,24 @@ func (c *session) authMessage() *nusav1.GlobalMessage {
 	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Auth{Auth: set.Message()}}
 }
 
-// sizeOf returns the approximate size of an encoded order. proto.Size takes as long as encoding.
-func sizeOf(o *nusav1.SlotOrder) int {
-	const numbers = 128 // bytes of the other fields
-	s := o.GetSlot()
-	return numbers + len(o.GetSpec()) + len(s.GetNamespace()) + len(s.GetJob()) + len(s.GetGroup()) + len(s.GetRegion()) +
-		len(s.GetMessage()) + len(s.GetPlacedBecause()) + len(s.GetReturnTo())
-}
-
-// ordersMessage returns the next orders, or nil if there are none. The lock is held.
+// ordersMessage returns the message for the next orders, or nil if there are none. What the orders consist of is in
+// c.copies. The lock is held.
 func (c *session) ordersMessage() *nusav1.GlobalMessage {
-	var orders []*nusav1.SlotOrder // the orders whose size was measured: the batch begins with them
 	since := c.ordersAt
 	if c.cursor.Full() {
 		since = math.MaxUint64
 	}
 	b, ok := c.cursor.NextWithin(ordersItems, ordersBytes, func(i link.Item[state.Order]) int {
-		o := state.SlotOrder(c.server.st, c.region, i.Key, i.Value, since)
-		orders = append(orders, o)
-		return sizeOf(o)
+		c.copies = append(c.copies, state.CopyOrder(c.server.st, c.region, i.Key, i.Value, since))
+		return c.copies[len(c.copies)-1].Size()
 	})
+	clear(c.copies[len(b.Items):])
+	c.copies = c.copies[:len(b.Items)] // the batch begins with the orders whose size was measured
 	if !ok {
 		return nil
 	}
-	out := &nusav1.SlotOrders{
+	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Orders{Orders: &nusav1.SlotOrders{
 		Full: b.Full, Last: b.Last, Removed: b.Removed,
 		Position: &nusav1.Position{Epoch: b.Position.Epoch, Sequence: b.Position.Sequence},
-	}
-	out.Orders = slices.DeleteFunc(orders[:len(b.Items)], func(o *nusav1.SlotOrder) bool { return o == nil })
-	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Orders{Orders: out}}
+	}}}
 }
