@@ -238,9 +238,20 @@ func TestWorkReturnsByItself(t *testing.T) {
 }
 
 // TestRegionIsDrained: everything moves, one instance after the other, also singletons. Nothing
-// runs twice meanwhile.
+// runs twice meanwhile. Of an array, the instances that wait for their turn move at once.
 func TestRegionIsDrained(t *testing.T) {
 	inBubble(t, sim.Options{}, func(t *testing.T, f *sim.Federation) {
+		f.Submit(`
+name: sum
+type: batch
+regions: {prefer: [{name: alpha, weight: 50}]}
+groups:
+  web:
+    count: 12
+    parallel: 2
+    tasks:
+      main: {driver: process, config: {command: x}, env: {SIM_RUN_TIME: 10m}, resources: {cpu: 100m, memory: 64MiB}}
+`)
 		f.Submit(movable("api", "service", 3, "region: {after: 20s}"))
 		f.Submit(strings.Replace(movable("one", "service", 1, "region: {after: 20s}"), "    count: 1", "    count: 1\n    singleton: true", 1))
 		awaitRunsOnce(f, 10*time.Second, "api", 3)
@@ -248,6 +259,10 @@ func TestRegionIsDrained(t *testing.T) {
 		regions := nusav1.NewRegionsClient(f.Global(1))
 		if _, err := regions.Drain(t.Context(), &nusav1.DrainRegionRequest{Name: "alpha", Drain: true}); err != nil {
 			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if owners, err := f.Owners(t.Context(), "sum", "web"); err != nil || owners[2] != "beta" || owners[11] != "beta" {
+			t.Errorf("after 5s the instances of the array are at %v, %v", owners, err)
 		}
 		for range 600 {
 			runs, err := f.Runs(t.Context())
@@ -272,6 +287,7 @@ func TestRegionIsDrained(t *testing.T) {
 		}
 		awaitOwner(f, time.Minute, "api", 3, "beta")
 		awaitOwner(f, time.Minute, "one", 1, "beta")
+		awaitOwner(f, time.Minute, "sum", 12, "beta")
 		awaitRunsOnce(f, time.Minute, "one", 1)
 		awaitRunsOnce(f, time.Minute, "api", 3)
 		r, err := regions.Get(t.Context(), &nusav1.GetRegionRequest{Name: "alpha"})
