@@ -14,7 +14,6 @@ type txn struct {
 	now     int64
 	res     *Result
 	forget  map[string]struct{} // nodes that may forget allocations; made when first needed
-	tagged  bool                // a submit of the same spec has set a tag
 	touched []*group
 }
 
@@ -44,7 +43,7 @@ func (s *State) applyOne(index uint64, cmd *Command, res *Result) {
 	t := &txn{State: s, index: index, now: cmd.NowUnixNano, res: res, touched: s.touched[:0]}
 	res.Err = t.dispatch(cmd)
 	t.finish()
-	if cmd.Audit != nil && res.Err == nil && res.Changed && (!res.Same || t.tagged) {
+	if cmd.Audit != nil && res.Err == nil && res.Changed && (!res.Same || res.tagged) {
 		record(t, cmd.Audit)
 	}
 	clear(t.touched)

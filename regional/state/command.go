@@ -382,8 +382,9 @@ type Result struct {
 	// Version and Revision describe a local job after its submit or stop.
 	Version  int64
 	Revision uint64
-	// Same is true when the submitted job was already stored, so nothing starts.
-	Same bool
+	// Same is true when the submitted job was already stored, so nothing starts. tagged is true if the
+	// submit has set its tag.
+	Same, tagged bool
 	// Incarnation is the incarnation after the command.
 	Incarnation uint64
 	// Skipped lists the skipped parts, in the order of the command.

@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"slices"
 
@@ -255,6 +256,27 @@ func (g *group) count(in *inst, d int32) {
 		g.outdated += d
 	}
 	g.byState[in.shown] += d
+}
+
+// failing says how many instances of a group have failed, or failed in their last attempt and wait for the next.
+// Empty: none.
+func (g *group) failing(name string) string {
+	if n := g.byState[Failed]; n > 0 {
+		return fmt.Sprintf("%d of %d instances of group %s", n, g.wanted, name)
+	}
+	if g.byState[Pending]+g.byState[Starting] == 0 {
+		return ""
+	}
+	again := 0
+	for in := range g.insts.all() {
+		if in.wanted && in.Failures > 0 && (in.shown == Pending || in.shown == Starting) {
+			again++
+		}
+	}
+	if again == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d instances of group %s, which are tried again", again, g.wanted, name)
 }
 
 // attempts summarises the allocations of one instance.

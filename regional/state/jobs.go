@@ -2,7 +2,6 @@ package state
 
 import (
 	"cmp"
-	"fmt"
 	"iter"
 	"reflect"
 	"slices"
@@ -347,9 +346,7 @@ func (v *View) HowItRan(l *LocalJob) (failed string, complete bool) {
 		if !ok {
 			continue
 		}
-		if n := g.byState[Failed]; n > 0 && failed == "" {
-			failed = fmt.Sprintf("%d of %d instances of group %s", n, g.wanted, job.Groups[i].Name)
-		}
+		failed = cmp.Or(failed, g.failing(job.Groups[i].Name))
 		wanted += g.wanted
 		complete = complete && g.byState[good] == g.wanted && g.outdated == 0
 	}

@@ -85,7 +85,7 @@ func applySubmit(t *txn, c *SubmitLocalJob) error {
 			t.res.Version, t.res.Revision, t.res.Same = old.Version, old.Revision, true
 			if c.Tag != "" && c.Tag != old.Tag() {
 				tagPresent(t, old, c.Tag)
-				t.tagged = true
+				t.res.tagged = true
 			}
 			rememberRequest(t, c.Idempotency)
 			return nil

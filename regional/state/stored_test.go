@@ -166,6 +166,20 @@ func TestOwnVersionThatFailed(t *testing.T) {
 	}
 }
 
+// TestOwnVersionThatIsTriedAgain: a version whose instance waits for its next attempt has failed so far.
+func TestOwnVersionThatIsTriedAgain(t *testing.T) {
+	l := atLevel(t, VersionLevel)
+	l.ok(own("api", "a", ""))
+	l.runs(Failed)
+	if got := listed(l.Snapshot(), ownKey); got != "1=a failed: 1 of 1 instances of group web, which are tried again" {
+		t.Error(got)
+	}
+	l.runs(Running)
+	if got := listed(l.Snapshot(), ownKey); got != "1=a ran" {
+		t.Error(got)
+	}
+}
+
 // TestOwnVersionsNeedALevel: below the level the state is that of a server that does not know versions.
 func TestOwnVersionsNeedALevel(t *testing.T) {
 	l := atLevel(t, VersionLevel-1)
