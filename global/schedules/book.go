@@ -58,6 +58,7 @@ type entry struct {
 	record    *state.Record
 	spec      *nusav1.JobSpec
 	rule      plan.Rule
+	zone      *time.Location // in which texts show times
 	hash      []byte
 	submitted time.Time
 
@@ -195,6 +196,7 @@ func (b *Book) refresh(e *entry) {
 		full := rec.Full()
 		e.spec, e.submitted = full.GetJob().GetSpec(), full.GetJob().GetSubmitted().AsTime()
 		e.rule, e.hash = ruleOf(e.key, e.spec)
+		e.zone = zoneOf(e.spec.GetSchedule())
 	}
 }
 

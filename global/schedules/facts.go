@@ -39,6 +39,15 @@ func ruleOf(k state.JobKey, spec *nusav1.JobSpec) (plan.Rule, []byte) {
 	}, hash[:8]
 }
 
+// zoneOf returns the time zone of a schedule. A zone that this server does not know counts as UTC.
+func zoneOf(s *nusav1.Schedule) *time.Location {
+	zone, err := time.LoadLocation(s.GetTimeZone())
+	if err != nil {
+		return time.UTC
+	}
+	return zone
+}
+
 // remembered returns a function that remembers its latest results. A costly rule takes some ten milliseconds, and
 // the lock is held for some of the calls.
 func remembered(next func(time.Time) (time.Time, bool)) func(time.Time) (time.Time, bool) {
@@ -212,7 +221,7 @@ func (b *Book) line(e *entry, run int64) string {
 		s := stateOf(e, run)
 		text = "no time follows"
 		if next, ok := e.rule.Next(s.Decided); ok {
-			text = "next run " + next.Format(time.RFC3339) // in the time zone of the schedule
+			text = "next run " + next.In(e.zone).Format(time.RFC3339)
 		}
 		if s.Paused {
 			text = "paused"

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -83,5 +84,19 @@ func TestListSelects(t *testing.T) {
 	}
 	if _, err := s.List(t.Context(), &nusav1.ListSchedulesRequest{States: []string{"asleep"}}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("an unknown state: %v", err)
+	}
+}
+
+// TestNextRunIsInTheZoneOfTheSchedule: the message of a job shows its next run in the time zone of its schedule.
+func TestNextRunIsInTheZoneOfTheSchedule(t *testing.T) {
+	for zone, want := range map[string]string{
+		"Europe/Berlin": "next run 2026-11-30T02:30:00+01:00", "": "next run 2026-11-30T02:30:00Z", "No/Where": "no time follows",
+	} {
+		e := &entry{submitted: time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC), spec: &nusav1.JobSpec{Schedule: &nusav1.Schedule{Cron: []string{"30 2 * * *"}, TimeZone: zone}}}
+		e.rule, e.hash = ruleOf(state.JobKey{Namespace: "default", Name: "tick"}, e.spec)
+		e.zone = zoneOf(e.spec.GetSchedule())
+		if got := (&Book{}).line(e, 0); got != want {
+			t.Errorf("zone %q: %q, want %q", zone, got, want)
+		}
 	}
 }

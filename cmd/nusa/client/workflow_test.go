@@ -26,6 +26,8 @@ workflow: {steps: {fetch: {groups: {main: {tasks: {main: {driver: process, confi
 		{"", "workflow run --detach etl", "default/etl.1 runs", 0},
 		{"", "workflow run broken", "what it wrote:   nusa workflow logs broken.1 fit\nto run it again: nusa workflow retry broken.1 --from fit\n", 3},
 		{"", "workflow status release.1", "running        0  1 of 1 instances wait: last failure: exit code 4", 0},
+		{"", "workflow submit etl.yaml", "unknown command \"submit\" of nusa workflow, did you mean `nusa workflow run`?", 1},
+		{"", "stop web", "did you mean `nusa job stop`?", 1},
 		{"", "workflow list nosuch", "job default/nosuch does not exist", 1},
 		{"", "workflow list api", "no run; begin one with: nusa workflow run FILE", 0},
 		{"", "workflow run --detach etl --var a=b", "--var 'a=b': these are values of variables of a job file, and etl is a stored workflow: --param gives it parameters", 1},

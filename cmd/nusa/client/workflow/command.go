@@ -29,8 +29,12 @@ const (
 // Command returns the command `nusa workflow`.
 func Command() *cobra.Command {
 	s := &cli.Settings{}
+	run := runCommand(s)
 	c := cli.Noun("workflow", "Run workflows, and show and steer their runs",
-		runCommand(s), listCommand(s), statusCommand(s), graphCommand(s), retryCommand(s), approveCommand(s), cancelCommand(s), logsCommand(s), outputCommand(s))
+		run, listCommand(s), statusCommand(s), graphCommand(s), retryCommand(s), approveCommand(s), cancelCommand(s), logsCommand(s), outputCommand(s))
+	for name, here := range map[string]string{"submit": "run", "start": "run", "get": "status", "show": "status", "describe": "status", "resume": "approve", "stop": "cancel", "terminate": "cancel"} {
+		cli.Instead(run, "workflow "+here, name) // for the commands beside it
+	}
 	c.Long = "A run of the workflow etl has a name such as etl.3f9a01bc. The job of its step fetch\nis etl.3f9a01bc--fetch."
 	s.Bind(c)
 	s.BindNamespace(c)
