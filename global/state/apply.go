@@ -428,6 +428,7 @@ func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
 	var effects []region.Effect
 	r.Life, effects = region.Step(st.SessionConfig(), r.Life, st.Clock(), region.Stored{Record: recordOf(name, rec)})
 	r.EndStream(effects)
+	r.Touch()
 	r.Stamp = st.Notify()
 	if changed {
 		st.RegionsChanged()
@@ -476,6 +477,7 @@ func (st *State) charge(j *place.Job, s *region.Slot) {
 	for _, c := range place.ChargesOf(j, s) {
 		if r := st.Regions[c.Region]; r != nil {
 			r.account.Put(r.reported(), c)
+			r.Touch()
 		}
 	}
 }
@@ -487,6 +489,7 @@ func (st *State) release(j *place.Job, s *region.Slot) {
 	for _, c := range place.ChargesOf(j, s) {
 		if r := st.Regions[c.Region]; r != nil {
 			r.account.Remove(r.reported(), c.Key)
+			r.Touch()
 		}
 	}
 }

@@ -21,7 +21,9 @@ func BenchmarkPlacedRegions(b *testing.B) {
 	names, n := st.RegionNames(), 0
 	for b.Loop() {
 		n++
-		st.Regions[names[n%len(names)]].Reports++
+		r := st.Regions[names[n%len(names)]]
+		r.Reports++
+		r.Touch()
 		PlacedRegions(st, time.Minute)
 	}
 }
@@ -49,6 +51,7 @@ func TestPlacedRegionsNoticeEachChange(t *testing.T) {
 			t.Errorf("before %s: another pointer without a change", what)
 		}
 		change()
+		r.Touch()
 		next := at()
 		if next == last {
 			t.Errorf("%s: the change is not noticed", what)
@@ -56,6 +59,7 @@ func TestPlacedRegionsNoticeEachChange(t *testing.T) {
 		last = next
 		if what == "session" {
 			r.Session = &Session{}
+			r.Touch()
 			last = at()
 		}
 	}

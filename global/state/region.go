@@ -98,6 +98,10 @@ type Region struct {
 	// cutSince is when the silence began that an event has reported. It is nil while the region is
 	// not cut off.
 	cutSince *time.Duration
+	// placed are the regions of the placer, among which this one is at placedAt. touched: it is in placed.touched.
+	placed   *placedRegions
+	placedAt int
+	touched  bool
 	// fromReport is the latest report in the form that package place takes; nil: not made yet.
 	fromReport *place.Region
 	// shownAwaited is the value of Sight.Awaited that watches were woken for.
@@ -352,6 +356,7 @@ func (r *Region) SetReport(rep *nusav1.RegionReport, at time.Duration, stale boo
 	r.Report, r.ReportAt, r.ReportStale = rep, at, stale
 	r.fromReport = nil
 	r.account.Reported(r.reported())
+	r.Touch()
 }
 
 // Without returns the charges of the region, except the charges of one job. The lock is held.

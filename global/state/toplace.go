@@ -263,8 +263,7 @@ func (r *Region) placedNow(now time.Duration, level uint32) placed {
 }
 
 // same reports whether the values are certainly those of placedNow. It is cheaper than a comparison
-// with placedNow, because all regions are compared for each plan. It reads little of the region,
-// because most of a region is not in the processor's cache.
+// with placedNow: most messages touch a region, and change none of its values.
 func (p *placed) same(now time.Duration, level uint32) bool {
 	r := p.of
 	return p.record == r.Record && p.report == r.Report && p.session && r.Session != nil && p.reports == r.Reports &&
@@ -287,45 +286,87 @@ type placedRegions struct {
 	all   []placed
 	list  []*place.Region
 	first *string
+	level uint32
+	// touched are the regions that may have changed since then. refuses says which of all may have refusals.
+	touched []*Region
+	refuses []bool
+}
+
+// Touch notes that a region may have changed for package place. A change of Life, Session, Record, Reports or
+// Refusals must be followed by a call. The lock is held.
+func (r *Region) Touch() {
+	if r.placed != nil && !r.touched {
+		r.touched, r.placed.touched = true, append(r.placed.touched, r)
+	}
+}
+
+// reset begins with the present names and level, and touches all regions.
+func (kept *placedRegions) reset(st *State, names []string) {
+	*kept = placedRegions{all: make([]placed, len(names)), list: make([]*place.Region, len(names)), refuses: make([]bool, len(names)), level: st.GlobalLevel}
+	for i, name := range names {
+		r := st.Regions[name]
+		kept.all[i].of, kept.first = r, &names[0]
+		r.placed, r.placedAt, r.touched = kept, i, false
+		r.Touch()
+	}
 }
 
 // PlacedRegions returns the regions in the form that package place takes, sorted by name, and what
 // they refused. A region that has not changed since the last call has the same pointer. The caller
-// must not change the list and the regions in it. The lock is held.
+// must not change the list and the regions in it. Only regions that were touched are looked at: a look at a
+// thousand regions takes as long as a plan. The lock is held.
 func PlacedRegions(st *State, now time.Duration) (regions []*place.Region, returned []place.Returned) {
 	names, kept := st.RegionNames(), &st.placed
-	if len(names) != len(kept.all) || len(names) > 0 && &names[0] != kept.first {
-		*kept = placedRegions{all: make([]placed, len(names)), list: make([]*place.Region, len(names))}
-		for i, name := range names {
-			kept.all[i].of, kept.first = st.Regions[name], &names[0]
+	if len(names) != len(kept.all) || len(names) > 0 && &names[0] != kept.first || kept.level != st.GlobalLevel {
+		kept.reset(st, names)
+	}
+	touched, copied := kept.touched, false
+	kept.touched = nil
+	for _, r := range touched {
+		r.touched = false
+		if r.placedAt >= len(kept.all) || kept.all[r.placedAt].of != r {
+			continue // it was removed
+		}
+		p := &kept.all[r.placedAt]
+		kept.refuses[r.placedAt] = len(r.Refusals) > 0
+		if p.update(st, now) {
+			if !copied {
+				kept.list, copied = slices.Clone(kept.list), true
+			}
+			kept.list[r.placedAt] = p.region
+		}
+		if p.unsteady {
+			r.Touch() // it changes with time
 		}
 	}
-	copied := false
-	for i := range kept.all {
-		p := &kept.all[i]
-		for _, refusal := range p.of.Refusals {
+	for i, refuses := range kept.refuses {
+		if !refuses {
+			continue
+		}
+		for _, refusal := range kept.all[i].of.Refusals {
 			returned = append(returned, refusal.ToPlace(now))
 		}
-		if p.region != nil && p.same(now, st.GlobalLevel) {
-			continue
-		}
-		is := p.of.placedNow(now, st.GlobalLevel)
-		is.region = p.region
-		if is == *p && p.region != nil && !is.unsteady {
-			continue
-		}
-		at := p.of.ToPlace(now)
-		if st.GlobalLevel == 0 {
-			at.FeatureLevel = 0 // some global server grants no leases to regions
-		}
-		is.region = &at
-		*p = is
-		if !copied {
-			kept.list, copied = slices.Clone(kept.list), true
-		}
-		kept.list[i] = is.region
 	}
 	return kept.list, returned
+}
+
+// update makes the place.Region again if one of the values has changed, and reports whether it did.
+func (p *placed) update(st *State, now time.Duration) bool {
+	if p.region != nil && p.same(now, st.GlobalLevel) {
+		return false
+	}
+	is := p.of.placedNow(now, st.GlobalLevel)
+	is.region = p.region
+	if is == *p && p.region != nil && !is.unsteady {
+		return false
+	}
+	at := p.of.ToPlace(now)
+	if st.GlobalLevel == 0 {
+		at.FeatureLevel = 0 // some global server grants no leases to regions
+	}
+	is.region = &at
+	*p = is
+	return true
 }
 
 // reported returns the latest report in the form that package place takes. It is made once for each

@@ -68,6 +68,9 @@ func TestPlacedRegionsAreUpToDate(t *testing.T) {
 			case change == "refuse":
 				r.Refusals = append(r.Refusals, Refusal{Returned: place.Returned{Region: name}})
 			}
+			if r != nil {
+				r.Touch()
+			}
 			at := now + time.Duration(rapid.IntRange(0, 3000).Draw(t, "later"))*time.Millisecond
 			got, returned := PlacedRegions(st, at)
 			refusals := 0

@@ -346,6 +346,7 @@ func (r *Region) addRefusal(refusal Refusal, interval time.Duration) {
 		refusal.backoff = min(maxBackoff, interval<<min(refusal.times-1, 16))
 	}
 	r.Refusals = append(r.Refusals, refusal)
+	r.Touch()
 	if len(r.Refusals) > maxRefusals {
 		r.Refusals = slices.Delete(r.Refusals, 0, len(r.Refusals)-maxRefusals)
 	}

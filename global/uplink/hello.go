@@ -283,6 +283,7 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello) (bool, error) {
 	}
 	r.EndStream(effects)
 	r.Life, r.Session, s.live[c.region], r.Refused, r.OtherCluster, r.Unordered = next, &c.shared, c, "", false, 0
+	r.Touch()
 	if r.Version != h.GetVersion() {
 		st.Forms.Remove(c.region) // a master of an earlier version of Nusa does not say when the forms change
 	}

@@ -299,6 +299,7 @@ func (s *Server) setReport(c *session, rep *nusav1.RegionReport) {
 	r.Load.Add(rep)
 	st.TakeReport(r, rep)
 	r.Reports++
+	r.Touch()
 	r.ReportDue = true
 	r.Stamp = st.Notify()
 	if len(st.Pending) > 0 {

@@ -168,6 +168,7 @@ func (s *Server) stepAll(e region.Event) {
 	for _, r := range s.st.Regions {
 		var effects []region.Effect
 		r.Life, effects = region.Step(c, r.Life, now, e)
+		r.Touch()
 		r.EndStream(effects)
 	}
 }
@@ -192,6 +193,7 @@ func (s *Server) stepRegion(c *session, r *state.Region, e region.Event) {
 	var effects []region.Effect
 	behind := r.Life.Behind()
 	r.Life, effects = region.Step(s.st.SessionConfig(), r.Life, s.st.Clock(), e)
+	r.Touch()
 	if behind && !r.Life.Behind() {
 		s.WakePlacer()
 	}
@@ -297,6 +299,7 @@ func (s *Server) endSession(c *session, cause error) {
 	}
 	next, _ := region.Step(st.SessionConfig(), r.Life, st.Clock(), region.StreamEnded{Stream: c.shared.Number})
 	r.Life, r.Session = next, nil
+	r.Touch()
 	r.Stamp = st.Notify()
 	st.Events.Add("region.disconnected", c.region, "its session ended: %s", causeText(cause))
 	level := slog.LevelWarn
