@@ -48,7 +48,9 @@ func TestRestoredSnapshotIsNoticedAtOnce(t *testing.T) {
 		confirms := func(name string) *fakeRegion {
 			h := helloOf(name, 1)
 			h.FeatureLevel = 2
-			return s.welcomed(h)
+			r := s.welcomed(h)
+			synctest.Wait() // the region has acknowledged its orders; a request before that confirms nothing
+			return r
 		}
 		alpha, beta := confirms("alpha"), confirms("beta")
 		if !alpha.welcome.GetConfirm() {
