@@ -249,18 +249,25 @@ func subscription(hash uint64, a place.Ask) *nusav1.ShapeSubscription {
 // has not said which drivers it has may have each. The lock is held.
 func missingDrivers(st *State, s *Spec) (out []string) {
 	groups, drivers := map[string][]string{}, map[string]string{} // by the beginning of the text
+	known := map[string]instead{}                                 // of groups that all regions are allowed
 	for i := range s.job.Groups {
 		g := &s.job.Groups[i]
 		for _, d := range g.Ask.Drivers {
-			offered, missing := offeredInstead(st, g, d)
-			if !missing {
+			offer, is := known[d]
+			if !is || len(g.Regions.Allow) > 0 {
+				offer = offeredInstead(st, g, d)
+			}
+			if len(g.Regions.Allow) == 0 {
+				known[d] = offer
+			}
+			if !offer.missing {
 				continue
 			}
 			which := "no region has driver " + d
 			if len(g.Regions.Allow) > 0 {
 				which = "no region that the job allows has driver " + d
 			}
-			groups[which], drivers[which] = append(groups[which], g.Name), offered
+			groups[which], drivers[which] = append(groups[which], g.Name), offer.names
 		}
 	}
 	for _, which := range slices.Sorted(maps.Keys(groups)) {
@@ -273,21 +280,30 @@ func missingDrivers(st *State, s *Spec) (out []string) {
 	return out
 }
 
+// instead says whether a driver is missing in all regions, and which ones they have.
+type instead struct {
+	names   string
+	missing bool
+}
+
 // offeredInstead reports whether no region that a group allows has a driver, and names those that they have.
-func offeredInstead(st *State, g *place.Group, driver string) (names string, missing bool) {
-	var offered []string
+func offeredInstead(st *State, g *place.Group, driver string) instead {
+	offered := map[string]struct{}{}
 	may := func(name string) bool {
 		r := st.Regions[name]
 		if r.Record.GetLost() != nil || r.Record.GetClusterId() == "" || len(g.Regions.Allow) > 0 && !g.Regions.Allows(r.labelled()) {
 			return false
 		}
 		have := r.Report.GetDrivers()
-		offered = append(offered, have...)
+		for _, d := range have {
+			offered[d] = struct{}{}
+		}
 		return len(have) == 0 || r.Report.GetDriversTruncated() || slices.Contains(have, driver)
 	}
-	missing = !slices.ContainsFunc(st.RegionNames(), may) && len(offered) > 0
-	slices.Sort(offered)
-	return strings.Join(slices.Compact(offered), ", "), missing
+	if slices.ContainsFunc(st.RegionNames(), may) || len(offered) == 0 {
+		return instead{}
+	}
+	return instead{strings.Join(slices.Sorted(maps.Keys(offered)), ", "), true}
 }
 
 // WrongConfigs returns the problems of configs of plugins that every region refuses which the job allows and

@@ -238,3 +238,19 @@ func BenchmarkWrongConfigs(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkMissingDrivers: 100 groups ask for a driver that none of 1,000 regions has.
+func BenchmarkMissingDrivers(b *testing.B) {
+	st, spec := withForms(1000, nil), &Spec{}
+	for _, r := range st.Regions {
+		r.Report = &nusav1.RegionReport{Drivers: []string{"docker", "incus", "process", "vm"}}
+	}
+	for i := range 100 {
+		spec.job.Groups = append(spec.job.Groups, place.Group{Name: fmt.Sprint("g", i), Ask: place.Ask{Drivers: []string{"none"}}})
+	}
+	for b.Loop() {
+		if got := missingDrivers(st, spec); len(got) != 1 {
+			b.Fatal(got)
+		}
+	}
+}
