@@ -135,6 +135,17 @@ func (f *federation) conditions(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	for _, port := range []int{portGlobal, portB} { // the region keeps the versions of its own jobs
+		revert := &nusav1.RevertJobRequest{Job: &nusav1.JobRef{Namespace: "pay", Name: "small", Region: "b"}}
+		_, err := nusav1.NewRolloutsClient(f.as("operator/joe", port)).Revert(ctx, revert)
+		if refusedWith(err, codes.NotFound, "no stored version before 1") != nil {
+			t.Error(err)
+		}
+		_, err = nusav1.NewRolloutsClient(f.as("operator/kim", port)).Revert(ctx, revert)
+		if refusedWith(err, codes.PermissionDenied, "operator/kim may not submit job") != nil {
+			t.Error(err)
+		}
+	}
 	watch, err := nusav1.NewJobsClient(f.as("operator/joe", portB)).Watch(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Namespace: "pay", Name: "small", Region: "b"}})
 	if err == nil {
 		_, err = watch.Recv()
