@@ -17,12 +17,13 @@ type rerun struct {
 }
 
 // reruns returns some of the open dead letters of steps of workflows that have a later attempt, because an operator has
-// retried the workflow.
+// retried the workflow. It returns none while the store is full: the store takes only deletions then, such as those of
+// tidy, and any other write ends the term.
 func reruns(b *Book) (out []rerun) {
 	b.st.Lock()
 	defer b.st.Unlock()
 	runAgain := b.st.Letters.RunAgain
-	if runAgain == nil || b.open == 0 {
+	if runAgain == nil || b.open == 0 || b.st.Room.Usage().NoSpace {
 		return nil
 	}
 	known := map[state.JobKey]string{} // an array may have left many

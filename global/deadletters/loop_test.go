@@ -8,6 +8,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/api"
 	"github.com/nusa-scheduler/nusa/global/deadletters/plan"
+	"github.com/nusa-scheduler/nusa/global/room"
 	"github.com/nusa-scheduler/nusa/global/state"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -151,6 +152,11 @@ func TestReruns(t *testing.T) {
 	if got := fmt.Sprint(reruns(b)); got != "[{1 w.1--a--r2}]" || asked != 2 {
 		t.Errorf("%s after %d questions", got, asked)
 	}
+	st.SetUsage(room.Usage{NoSpace: true})
+	if got := reruns(b); got != nil {
+		t.Errorf("in a full store: %v", got)
+	}
+	st.SetUsage(room.Usage{})
 	for i := range 3 * together {
 		add(fmt.Sprintf("5%03d", i), "w.1--array", open)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"pgregory.net/rapid"
 
 	"github.com/nusa-scheduler/nusa/global/region"
@@ -33,6 +34,7 @@ func drawSlot(t *rapid.T) region.Slot {
 		Message: rapid.SampledFrom([]string{"", "m", "é"}).Draw(t, "message"), PlacedBecause: rapid.SampledFrom([]string{"", "best"}).Draw(t, "because"),
 		ReturnTo: rapid.SampledFrom([]string{"", "eu"}).Draw(t, "return"), Home: rapid.SampledFrom([]string{"", "sea"}).Draw(t, "home"),
 		Bound: rapid.Bool().Draw(t, "bound"), StopTime: max(0, span.Draw(t, "stop")), Unbound: rapid.Bool().Draw(t, "unbound"), Vacant: rapid.Bool().Draw(t, "vacant"),
+		Parallel: int(rapid.SampledFrom([]int32{0, 1, 1 << 20}).Draw(t, "parallel")),
 	}
 	s.To = s.From + rapid.IntRange(1, 300).Draw(t, "count")
 	if s.System {
@@ -69,6 +71,46 @@ func TestSlotsAreWrittenAsTheGeneratedCodeDoes(t *testing.T) {
 			t.Fatalf("read by hand: %t\n got  %+v\n want %+v", ok, byHand, want)
 		}
 	})
+}
+
+// TestEachFieldOfASlotIsRead: a slot that has one field of the message, whatever it is, is read as the generated code reads it.
+func TestEachFieldOfASlotIsRead(t *testing.T) {
+	const key, revision = "default/api/web/0", 99
+	fields := (&nusav1.Slot{}).ProtoReflect().Descriptor().Fields()
+	for i := range fields.Len() {
+		in, field := &nusav1.Slot{}, fields.Get(i)
+		switch m := in.ProtoReflect(); {
+		case field.IsList():
+			m.Mutable(field).List().AppendMutable()
+		case field.Message() != nil:
+			d := m.Mutable(field).Message()
+			d.Set(d.Descriptor().Fields().ByName("seconds"), protoreflect.ValueOfInt64(7))
+		case field.Kind() == protoreflect.StringKind:
+			m.Set(field, protoreflect.ValueOfString("api"))
+		case field.Kind() == protoreflect.BoolKind:
+			m.Set(field, protoreflect.ValueOfBool(true))
+		case field.Kind() == protoreflect.EnumKind:
+			m.Set(field, protoreflect.ValueOfEnum(2))
+		case field.Kind() == protoreflect.Int32Kind:
+			m.Set(field, protoreflect.ValueOfInt32(-3))
+		case field.Kind() == protoreflect.Int64Kind:
+			m.Set(field, protoreflect.ValueOfInt64(-3))
+		default:
+			t.Fatalf("a field of another kind: %s", field.Name())
+		}
+		value, err := Encode(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r slotReader
+		got, err := r.slot(store.KV{Key: slotPrefix + key, Value: value, ModRevision: revision})
+		if want := slotFromProto(key, in, revision); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v\n got  %+v\n want %+v", field.Name(), err, got, want)
+		}
+		if reflect.DeepEqual(got, slotFromProto(key, &nusav1.Slot{}, revision)) && field.Number() != slotUnbound { // a slot without stop_time is unbound
+			t.Errorf("%s: it does not change the slot", field.Name())
+		}
+	}
 }
 
 // TestSizeOfAnOrder: the approximate size of an order is not below the true one, and not far above.
