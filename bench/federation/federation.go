@@ -247,13 +247,7 @@ func (m *measurement) steps(ctx context.Context) error {
 		return fmt.Errorf("warm up: %w", err)
 	}
 	m.begun = true
-	m.signal(syscall.SIGUSR1)
-	err := m.measure(ctx, m.timed, m.r)
-	m.signal(syscall.SIGUSR2)
-	if err != nil {
-		return err
-	}
-	if err := m.profiled(ctx); err != nil {
+	if err := m.measureProfiled(ctx, m.o.Stored == 0, m.timed, m.r); err != nil {
 		return err
 	}
 	if m.o.Idle > 0 {
@@ -278,6 +272,20 @@ func (m *measurement) steps(ctx context.Context) error {
 		return err
 	}
 	return m.lists(ctx)
+}
+
+// measureProfiled is measure, with profiles of the server if there is a folder for them.
+func (m *measurement) measureProfiled(ctx context.Context, profile bool, b *table, r *Result) error {
+	if !profile {
+		return m.measure(ctx, b, r)
+	}
+	m.signal(syscall.SIGUSR1)
+	err := m.measure(ctx, b, r)
+	m.signal(syscall.SIGUSR2)
+	if err != nil {
+		return err
+	}
+	return m.profiled(ctx)
 }
 
 // measure submits the jobs of a table, and notes their figures in a result.

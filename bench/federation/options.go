@@ -52,7 +52,8 @@ type Options struct {
 	History int
 	// Dir is the parent of the temporary folder.
 	Dir string
-	// Profile is the folder for the server's CPU and heap profiles; empty = none.
+	// Profile is the folder for the server's CPU and heap profiles; empty = none. With Stored they are
+	// those of the second measurement.
 	Profile string
 	// Executable serves `global …`, `bench federation-etcd …` and `bench federation-parts …`;
 	// default: this program.

@@ -40,7 +40,7 @@ func measureStored(ctx context.Context, m *measurement) error {
 		return err
 	}
 	again := &Result{}
-	if err := m.measure(ctx, m.again, again); err != nil {
+	if err := m.measureProfiled(ctx, true, m.again, again); err != nil {
 		return fmt.Errorf("with %d jobs stored: %w", m.o.Stored, err)
 	}
 	m.r.Stored = &Stored{
