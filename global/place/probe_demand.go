@@ -23,12 +23,27 @@ const (
 func ProbeDemand(s Snapshot) map[string]map[string]float64 {
 	d := newDistances(s)
 	rules, allowing := map[string]*demandRule{}, map[string][]string{}
+	shared := map[*Group][]*demandRule{} // most jobs share their groups with others
 	for i := range s.Jobs {
 		j := &s.Jobs[i]
 		for k := range j.Groups {
-			if g := &j.Groups[k]; !j.Stopped {
+			g := &j.Groups[k]
+			if j.Stopped {
+				continue
+			}
+			of, known := shared[g]
+			if !known {
 				for n := range g.Regions.Near {
-					d.addDemand(rules, allowing, j, g, &g.Regions.Near[n])
+					of = append(of, d.addDemand(rules, allowing, g, &g.Regions.Near[n]))
+				}
+				shared[g] = of
+			}
+			for n, r := range of {
+				if r == nil || !g.Regions.Near[n].Required {
+					continue
+				}
+				for _, slot := range j.slotsOf(g.Name) {
+					r.runs[slot.Region] = true
 				}
 			}
 		}
@@ -71,11 +86,11 @@ func (r *demandRule) value(from string) float64 {
 	return r.most
 }
 
-// addDemand adds one near clause of a group to the rules. allowing has the allowed regions, by the
-// text of RegionsSpec.Allow.
-func (d *distances) addDemand(rules map[string]*demandRule, allowing map[string][]string, j *Job, g *Group, n *Near) {
+// addDemand adds one near clause of a group to the rules, and returns its rule, or nil for a clause that asks about
+// no pair. allowing has the allowed regions, by the text of RegionsSpec.Allow.
+func (d *distances) addDemand(rules map[string]*demandRule, allowing map[string][]string, g *Group, n *Near) *demandRule {
 	if n.Location != nil || !n.Required && n.Weight <= 0 {
-		return // a point cannot be probed
+		return nil // a point cannot be probed
 	}
 	allow := fmt.Sprintf("%v", g.Regions.Allow)
 	key := allow + " " + string(n.appendTarget(nil))
@@ -90,14 +105,12 @@ func (d *distances) addDemand(rules map[string]*demandRule, allowing map[string]
 		}
 		rules[key] = r
 	}
-	if !n.Required {
+	if n.Required {
+		r.most = max(r.most, requiredDemand)
+	} else {
 		r.most = max(r.most, softDemand*float64(n.Weight)/100)
-		return
 	}
-	r.most = max(r.most, requiredDemand)
-	for _, s := range j.slotsOf(g.Name) {
-		r.runs[s.Region] = true
-	}
+	return r
 }
 
 // allowed returns the names of the regions that one of the selectors allows.

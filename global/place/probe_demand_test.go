@@ -63,3 +63,23 @@ func TestProbeDemandIsBounded(t *testing.T) {
 		t.Errorf("%d pairs, %v", n, got["r0001"])
 	}
 }
+
+// BenchmarkProbeDemand has jobs of fifty kinds. Jobs of one kind share their groups.
+func BenchmarkProbeDemand(b *testing.B) {
+	const kinds, jobs = 50, 10_000
+	s := Snapshot{}
+	groups := make([][]Group, kinds)
+	for i := range kinds {
+		name := fmt.Sprintf("r%04d", i)
+		s.Regions = append(s.Regions, &Region{Name: name})
+		groups[i] = []Group{{Name: "web", Regions: RegionsSpec{Near: []Near{{Selector: Selector{Name: name}, Required: i%2 == 0, Weight: 50}}}}}
+	}
+	for i := range jobs {
+		s.Jobs = append(s.Jobs, Job{Name: fmt.Sprint(i), Groups: groups[i%kinds], Slots: []region.Slot{{Group: "web", To: 1, Region: s.Regions[i%7].Name}}})
+	}
+	for b.Loop() {
+		if len(ProbeDemand(s)) != kinds {
+			b.Fatal("no demand")
+		}
+	}
+}

@@ -40,33 +40,38 @@ func (p *Placer) updateProbeDemand() {
 }
 
 // followBreaches compares the near rules of jobs with the present round trips. Jobs with a
-// sustained breach become pending. The lock is held.
-func (p *Placer) followBreaches(now time.Duration) {
-	st := p.st
-	passed := now - p.breachesAt
-	if p.breachesAt == 0 {
-		passed = 0
-	}
-	p.breachesAt = now
-	if len(st.Near) == 0 {
-		return
-	}
-	var bounded []state.JobKey
-	for k := range st.Near {
-		if j := st.Jobs[k]; j != nil && (j.Place().HasBound() || len(j.Notes().Breaches) > 0) {
-			bounded = append(bounded, k)
-		}
-	}
-	regions := nearRegions(st)
-	for keys := range slices.Chunk(bounded, nearChunk) {
-		p.followBreachesOf(keys, regions, now, passed)
+// sustained breach become pending. It takes the lock for some jobs at a time, so that nothing waits for all of them.
+func (p *Placer) followBreaches() {
+	keys, now, passed := p.boundedJobs()
+	for some := range slices.Chunk(keys, nearChunk) {
+		p.followBreachesOf(some, now, passed)
 	}
 }
 
-// followBreachesOf is followBreaches for some jobs. The lock is held.
-func (p *Placer) followBreachesOf(keys []state.JobKey, regions []*place.Region, now, passed time.Duration) {
+// boundedJobs returns the jobs whose breaches must be followed, the time, and the time since they were followed last.
+func (p *Placer) boundedJobs() (keys []state.JobKey, now, passed time.Duration) {
 	st := p.st
-	snapshot := nearSnapshot(st, st.Latency.Present(st.Clock()), regions, nearJobs(st, keys)...)
+	st.Lock()
+	defer st.Unlock()
+	now = st.Clock()
+	if p.breachesAt > 0 {
+		passed = now - p.breachesAt
+	}
+	p.breachesAt = now
+	for k := range st.Near {
+		if j := st.Jobs[k]; j != nil && (j.Place().HasBound() || len(j.Notes().Breaches) > 0) {
+			keys = append(keys, k)
+		}
+	}
+	return keys, now, passed
+}
+
+// followBreachesOf is followBreaches for some jobs.
+func (p *Placer) followBreachesOf(keys []state.JobKey, now, passed time.Duration) {
+	st := p.st
+	st.Lock()
+	defer st.Unlock()
+	snapshot := nearSnapshot(st, st.Latency.Present(st.Clock()), nearRegions(st), nearJobs(st, keys)...)
 	tracker := place.NewBoundTracker(snapshot)
 	var slots []region.Slot
 	for i := range snapshot.Jobs {

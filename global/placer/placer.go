@@ -166,18 +166,11 @@ func (p *Placer) paused() bool {
 
 // Tick does the work that depends only on time. It is called once in each report interval.
 func (p *Placer) Tick() {
+	p.dropOld()
+	p.followBreaches()
 	p.st.Lock()
 	defer p.st.Unlock()
 	now := p.st.Clock()
-	state.TrimSets(p.st)
-	if p.st.ProbeDemandStale && now-p.demandAt >= p.DemandInterval {
-		p.demandAt = now
-		p.updateProbeDemand()
-	}
-	if p.plannedAt > 0 && now-p.plannedAt >= indexKept {
-		p.submits, p.plans, p.plannedAt = place.NewIndex(), place.NewIndex(), 0
-	}
-	p.followBreaches(now)
 	returning := followMoves(p)
 	p.forgetDue = p.forgetDue || returning || p.forgotten != p.st.MovedChanges
 	expired := false
@@ -189,6 +182,21 @@ func (p *Placer) Tick() {
 	}
 	if expired || p.forgetDue || len(p.st.Pending) > 0 {
 		p.Wake()
+	}
+}
+
+// dropOld updates the demand for probes if that is due, and drops what was kept for plans and is not needed any more.
+func (p *Placer) dropOld() {
+	p.st.Lock()
+	defer p.st.Unlock()
+	now := p.st.Clock()
+	state.TrimSets(p.st)
+	if p.st.ProbeDemandStale && now-p.demandAt >= p.DemandInterval {
+		p.demandAt = now
+		p.updateProbeDemand()
+	}
+	if p.plannedAt > 0 && now-p.plannedAt >= indexKept {
+		p.submits, p.plans, p.plannedAt = place.NewIndex(), place.NewIndex(), 0
 	}
 }
 
