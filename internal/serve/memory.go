@@ -17,6 +17,9 @@ const (
 	// restPercent, leastPercent and mostPercent bound GOGC; Go's default is 100. restPercent
 	// is the lower bound at rest, and leastPercent the lower bound under load.
 	restPercent, leastPercent, mostPercent = 20, 60, 400
+	// leastRoom is how many bytes a busy program may allocate at least until the next collection. The stacks of many
+	// sessions make a collection expensive, and do not count as heap.
+	leastRoom = 160 << 20
 	// collectEvery is the interval of collections that costs little. A program that
 	// allocates less than the budget in that time gets less memory than the budget.
 	collectEvery = 10 * time.Second
@@ -39,8 +42,8 @@ const (
 const HeapBudget = 256 << 20
 
 // PaceCollector lets the garbage collector run rarely while the heap is small, and more
-// often as the heap grows. So memory is used for speed up to about budget bytes of heap,
-// while the program allocates much. When the program comes to rest, unused memory returns
+// often as the heap grows. So memory is used for speed up to about budget bytes of heap, or
+// leastRoom more than what lives, while the program allocates much. When the program comes to rest, unused memory returns
 // to the kernel. Call PaceCollector once in a process, and stop when the role ends. If the
 // operator has set GOGC, PaceCollector has no effect.
 func PaceCollector(budget uint64) (stop func()) {
@@ -170,7 +173,7 @@ func pace(live, budget, rate uint64) int {
 	if live == 0 {
 		return mostPercent
 	}
-	most := max(100*(float64(budget)/float64(live)-1), leastPercent)
+	most := max(100*(float64(budget)/float64(live)-1), 100*leastRoom/float64(live), leastPercent)
 	needed := max(100*float64(rate)*collectEvery.Seconds()/float64(live), restPercent)
 	return int(min(mostPercent, most, needed)) / 20 * 20
 }

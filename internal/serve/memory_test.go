@@ -16,7 +16,7 @@ func TestCollectorRunsMoreOftenAsTheHeapGrows(t *testing.T) {
 	}{
 		{0, 0, 400},
 		{10 * mib, 100 * mib, 400}, {60 * mib, 100 * mib, 400}, {100 * mib, 100 * mib, 200}, {149 * mib, 100 * mib, 100},
-		{200 * mib, 100 * mib, 60}, {4096 * mib, 1000 * mib, 60},
+		{200 * mib, 100 * mib, 80}, {270 * mib, 100 * mib, 60}, {4096 * mib, 1000 * mib, 60},
 		// A program that allocates little needs little memory for that.
 		{10 * mib, mib, 100}, {100 * mib, mib, 20}, {100 * mib, 5 * mib, 40}, {4096 * mib, 100 * mib, 20}, {100 * mib, 0, 20},
 	} {
