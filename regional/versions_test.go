@@ -90,6 +90,7 @@ func ownVersions(t *testing.T, w *world, ctx context.Context) {
 
 	_, err = calls.Revert(ctx, &nusav1.RevertJobRequest{Job: ref("api"), CheckRevision: 1})
 	refused("a revert of another revision", err, codes.Aborted, "not 1")
+	w.eventually("version 2 runs", func() bool { return history()[0].GetComplete() })
 	revert := &nusav1.RevertJobRequest{Job: ref("api"), IdempotencyKey: "back"}
 	for range 2 { // the second time is a retry
 		r, err := calls.Revert(ctx, revert)

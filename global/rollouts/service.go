@@ -159,15 +159,7 @@ func (s *Service) Revert(ctx context.Context, req *nusav1.RevertJobRequest) (*nu
 	for _, v := range all.Versions[1:] {
 		v.Complete = v.GetComplete() || v.GetVersion() == healthy
 	}
-	to, spec, err := all.Target(req.GetTo())
-	if err != nil {
-		return nil, err
-	}
-	out, err := api.Submit(ctx, term, &nusav1.SubmitRequest{Spec: spec, CheckRevision: req.GetCheckRevision(), IdempotencyKey: req.GetIdempotencyKey()})
-	if err != nil {
-		return nil, err
-	}
-	return all.Reverted(out, to, req.GetTo()), nil
+	return all.Revert(req, func(req *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) { return api.Submit(ctx, term, req) })
 }
 
 // Tag implements nusav1.RolloutsServer.

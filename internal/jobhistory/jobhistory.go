@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
@@ -64,16 +66,51 @@ func (j *Job) Diff(req *nusav1.JobDiffRequest) (*nusav1.JobDiff, error) {
 	return &nusav1.JobDiff{From: from.GetVersion(), To: to.GetVersion(), Lines: job.Diff(before, after)}, nil
 }
 
-// Target returns the version to which a revert goes back, and its spec: the version with a number or a tag, or
-// else the latest earlier one that ran completely, if there is one with another spec than the present version.
-// If none ran completely, it is the version before the present one.
-func (j *Job) Target(name string) (*nusav1.JobVersion, *nusav1.JobSpec, error) {
-	to, err := j.target(name)
+// Revert submits the spec of an earlier version again: the version with a number or a tag, or else the latest
+// earlier one that ran completely, if there is one with another spec than the present version. If none ran
+// completely, it is the version before the present one. A retry with an idempotency key returns the first result.
+func (j *Job) Revert(req *nusav1.RevertJobRequest, submit func(*nusav1.SubmitRequest) (*nusav1.SubmitResponse, error)) (*nusav1.SubmitResponse, error) {
+	to, err := j.target(req.GetTo())
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	spec, err := j.Spec(to)
-	return to, spec, err
+	again := &nusav1.SubmitRequest{CheckRevision: req.GetCheckRevision(), IdempotencyKey: req.GetIdempotencyKey()}
+	if again.Spec, err = j.Spec(to); err != nil {
+		return nil, err
+	}
+	out, err := submit(again)
+	if status.Code(err) == codes.AlreadyExists && req.GetTo() == "" && req.GetIdempotencyKey() != "" {
+		if out, to := j.retried(again, submit); to != nil {
+			return j.reverted(out, to, ""), nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return j.reverted(out, to, req.GetTo()), nil
+}
+
+// retried returns the response of a revert that has made the present version, and the version to which it went back.
+// The present version has changed the target of the same request, so the key is tried with the present spec. nil: the
+// key belongs to another request.
+func (j *Job) retried(again *nusav1.SubmitRequest, submit func(*nusav1.SubmitRequest) (*nusav1.SubmitResponse, error)) (*nusav1.SubmitResponse, *nusav1.JobVersion) {
+	present, err := j.Spec(j.Versions[0])
+	if err != nil {
+		return nil, nil
+	}
+	for _, v := range j.Versions[1:] {
+		spec, err := j.Spec(v)
+		if err != nil || !proto.Equal(spec, present) {
+			continue
+		}
+		again.Spec = spec
+		out, err := submit(again)
+		if err != nil || out.GetVersion() != j.Versions[0].GetVersion() {
+			return nil, nil
+		}
+		return out, v
+	}
+	return nil, nil
 }
 
 func (j *Job) target(name string) (out *nusav1.JobVersion, err error) {
@@ -103,12 +140,19 @@ func (j *Job) target(name string) (out *nusav1.JobVersion, err error) {
 	return j.find("", j.Versions[0].GetVersion())
 }
 
-// Reverted completes the response of the submit with which a job went back to a version. asked is the number or
+// reverted completes the response of the submit with which a job went back to a version. asked is the number or
 // the tag that the request had.
-func (j *Job) Reverted(resp *nusav1.SubmitResponse, to *nusav1.JobVersion, asked string) *nusav1.SubmitResponse {
+func (j *Job) reverted(resp *nusav1.SubmitResponse, to *nusav1.JobVersion, asked string) *nusav1.SubmitResponse {
 	out := proto.CloneOf(resp)
 	out.RevertedTo = to.GetVersion()
-	if asked != "" || to.GetComplete() {
+	if asked != "" {
+		return out
+	}
+	if to.GetComplete() {
+		if v := j.passedOver(to); v != nil {
+			out.Warnings = append(out.Warnings, fmt.Sprintf("version %d is later, and it is not known whether it ran completely: `nusa job revert %s --to %d` goes back to it",
+				v.GetVersion(), j.Name, v.GetVersion()))
+		}
 		return out
 	}
 	known := "it is not known to have run completely"
@@ -118,6 +162,20 @@ func (j *Job) Reverted(resp *nusav1.SubmitResponse, to *nusav1.JobVersion, asked
 	out.Warnings = append(out.Warnings, fmt.Sprintf("no earlier version is known to have run completely, so version %d was submitted again, and %s: `nusa job history %s` lists the versions",
 		to.GetVersion(), known, j.Name))
 	return out
+}
+
+// passedOver returns the latest version between the present one and that to which a revert went back, if it is not known
+// to have failed or to have run completely.
+func (j *Job) passedOver(to *nusav1.JobVersion) *nusav1.JobVersion {
+	for _, v := range j.Versions[1:] {
+		if v.GetVersion() <= to.GetVersion() {
+			break
+		}
+		if v.GetFailed() == "" && !v.GetComplete() {
+			return v
+		}
+	}
+	return nil
 }
 
 // NoStages is the error of a call that steers the rollout of a region's own job.

@@ -2,6 +2,7 @@ package jobhistory_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,15 +46,20 @@ func TestTarget(t *testing.T) {
 		"no such tag":                         {of("b a", version(2, "", true), version(1, "", true)), "v9.0", 0},
 		"only a present":                      {of("a", version(1, "", true)), "", 0},
 	} {
-		v, spec, err := c.job.Target(c.to)
+		var spec *nusav1.JobSpec
+		out, err := c.job.Revert(&nusav1.RevertJobRequest{To: c.to}, func(req *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
+			spec = req.GetSpec()
+			return &nusav1.SubmitResponse{}, nil
+		})
 		if c.want == 0 {
-			if status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "nusa job history default/web") {
-				t.Errorf("%s: %v, %v", name, v, err)
+			if status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "nusa job history default/web") || spec != nil {
+				t.Errorf("%s: %v, %v", name, out, err)
 			}
 			continue
 		}
-		if want, _ := c.job.Spec(v); err != nil || v.GetVersion() != c.want || !proto.Equal(spec, want) {
-			t.Errorf("%s: version %d, %v, want %d", name, v.GetVersion(), err, c.want)
+		at := slices.IndexFunc(c.job.Versions, func(v *nusav1.JobVersion) bool { return v.GetVersion() == c.want })
+		if want, _ := c.job.Spec(c.job.Versions[at]); err != nil || out.GetRevertedTo() != c.want || !proto.Equal(spec, want) {
+			t.Errorf("%s: version %d, %v, want %d", name, out.GetRevertedTo(), err, c.want)
 		}
 	}
 }
@@ -92,17 +98,58 @@ func text(d *nusav1.JobDiff) string {
 	return out
 }
 
-func TestReverted(t *testing.T) {
-	job := of("b a", version(2, "", false), &nusav1.JobVersion{Version: 1, Failed: "no node fits"})
-	resp := &nusav1.SubmitResponse{Version: 3}
-	unsure := job.Reverted(resp, job.Versions[1], "")
-	if unsure.GetRevertedTo() != 1 || len(unsure.GetWarnings()) != 1 || !strings.Contains(unsure.GetWarnings()[0], "it failed: no node fits") {
-		t.Errorf("%v", unsure)
+// TestRetryOfRevert: a retry with the same key returns what the first request did, though the version that it made has
+// changed which version ran completely before the present one.
+func TestRetryOfRevert(t *testing.T) {
+	for name, c := range map[string]struct {
+		job  *jobhistory.Job // after the first request
+		used string          // the image of the request that used the key, which made version 3
+		want string
+	}{
+		"the first target is made again": {of("a b a", version(3, "", false), version(2, "", false), version(1, "", true)), "a", "3 to 1"},
+		"the target has changed":         {of("a b a", version(3, "", true), version(2, "", true), version(1, "", true)), "a", "3 to 1"},
+		"another has submitted since":    {of("c a b a", version(4, "", false), version(3, "", false), version(2, "", true), version(1, "", true)), "a", "AlreadyExists"},
+		"a key of another request":       {of("c b a", version(3, "", false), version(2, "", true), version(1, "", true)), "c", "AlreadyExists"},
+	} {
+		out, err := c.job.Revert(&nusav1.RevertJobRequest{IdempotencyKey: "k"}, func(req *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
+			if req.GetIdempotencyKey() != "k" || req.GetSpec().GetLabels()["image"] != c.used {
+				return nil, status.Error(codes.AlreadyExists, "idempotency key was used for another request")
+			}
+			return &nusav1.SubmitResponse{Version: 3, Changed: true}, nil
+		})
+		got := fmt.Sprintf("%d to %d", out.GetVersion(), out.GetRevertedTo())
+		if err != nil {
+			got = status.Code(err).String()
+		}
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
 	}
-	if asked := job.Reverted(resp, job.Versions[1], "1"); asked.GetRevertedTo() != 1 || len(asked.GetWarnings()) > 0 {
-		t.Errorf("%v", asked)
+}
+
+func TestWarningsOfRevert(t *testing.T) {
+	failed := &nusav1.JobVersion{Version: 2, Failed: "no node fits"}
+	resp := &nusav1.SubmitResponse{Version: 4}
+	for name, c := range map[string]struct {
+		job  *jobhistory.Job
+		to   string
+		want string // "": no warning
+	}{
+		"it failed":                    {of("b a", version(3, "", false), failed), "", "it failed: no node fits"},
+		"not known":                    {of("b a", version(3, "", false), version(2, "", false)), "", "not known to have run completely"},
+		"it was asked for":             {of("b a", version(3, "", false), failed), "2", ""},
+		"it ran completely":            {of("b a", version(3, "", false), version(2, "", true)), "", ""},
+		"a later one is not known":     {of("c b a", version(3, "", false), version(2, "", false), version(1, "", true)), "", "`nusa job revert default/web --to 2` goes back to it"},
+		"a later one failed":           {of("c b a", version(3, "", false), failed, version(1, "", true)), "", ""},
+		"an earlier one is not known":  {of("c b a", version(3, "", false), version(2, "", true), version(1, "", false)), "", ""},
+		"a later one has the same job": {of("a a b", version(3, "", false), version(2, "", true), version(1, "", true)), "", ""},
+	} {
+		out, err := c.job.Revert(&nusav1.RevertJobRequest{To: c.to}, func(*nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) { return resp, nil })
+		if got := strings.Join(out.GetWarnings(), "\n"); err != nil || (got != "") != (c.want != "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, c.want)
+		}
 	}
-	if resp.GetRevertedTo() != 0 {
+	if resp.GetRevertedTo() != 0 || len(resp.GetWarnings()) > 0 {
 		t.Error("the response of the submit, which others share, was changed")
 	}
 }

@@ -110,16 +110,9 @@ func (s *Service) Revert(ctx context.Context, req *nusav1.RevertJobRequest) (*nu
 	if err != nil {
 		return nil, err
 	}
-	all := history(view, own)
-	to, spec, err := all.Target(req.GetTo())
-	if err != nil {
-		return nil, err
-	}
-	out, err := api.Submit(ctx, s.Server, &nusav1.SubmitRequest{Spec: spec, CheckRevision: req.GetCheckRevision(), IdempotencyKey: req.GetIdempotencyKey()})
-	if err != nil {
-		return nil, err
-	}
-	return all.Reverted(out, to, req.GetTo()), nil
+	return history(view, own).Revert(req, func(req *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
+		return api.Submit(ctx, s.Server, req)
+	})
 }
 
 // Tag implements nusav1.RolloutsServer.
