@@ -357,10 +357,11 @@ func (t *Tx) keepVersion(k JobKey, old *Record, next []byte, tag string, rec *nu
 	}
 	head := old.decodedHead()
 	rec.Versions = head.GetVersions()
-	if tag != "" && slices.ContainsFunc(rec.Versions, func(v *nusav1.StoredVersion) bool { return v.GetTag() == tag }) || tag != "" && head.GetTag() == tag {
+	same := bytes.Equal(old.encoded(), next)
+	if tag != "" && (slices.ContainsFunc(rec.Versions, func(v *nusav1.StoredVersion) bool { return v.GetTag() == tag }) || head.GetTag() == tag && !same) {
 		return tagTaken(k, tag)
 	}
-	if bytes.Equal(old.encoded(), next) {
+	if same {
 		rec.Tag = cmp.Or(tag, head.GetTag())
 		return nil
 	}

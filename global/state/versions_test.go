@@ -127,6 +127,26 @@ func TestVersionsAreBounded(t *testing.T) {
 	}
 }
 
+// TestStoppedJobTakesItsTag: the same spec with the same tag runs a stopped job again. Another spec cannot have the tag.
+func TestStoppedJobTakesItsTag(t *testing.T) {
+	w := newVersionWorld(t)
+	if _, err := w.submit("a", "v1.0"); err != nil {
+		t.Fatal(err)
+	}
+	w.do(func(tx *Tx) error {
+		stopped := w.st.Jobs[w.k].Record.Full()
+		stopped.Job.Stopped = true
+		return tx.PutJob(w.k, stopped)
+	})
+	if _, err := w.submit("b", "v1.0"); status.Code(err) != codes.AlreadyExists {
+		t.Errorf("another spec: %v", err)
+	}
+	out, err := w.submit("a", "v1.0")
+	if all := w.st.Jobs[w.k].Record.Versions(); err != nil || !out.GetChanged() || len(all) != 1 || all[0].GetTag() != "v1.0" || all[0].GetVersion() != 2 {
+		t.Errorf("%v, %v: %v", out, err, all)
+	}
+}
+
 // TestLargeSpecsCanBeReplaced: two specs of nearly 1 MiB that cannot be compressed do not fit into one
 // transaction, so the earlier one is not stored.
 func TestLargeSpecsCanBeReplaced(t *testing.T) {

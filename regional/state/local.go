@@ -314,7 +314,7 @@ func checkNewTag(t *txn, key JobKey, old *LocalJob, c *SubmitLocalJob) error {
 		return nil
 	}
 	have, ok := t.Job(key, old.Version)
-	same := ok && !old.Stopped && !c.Again && bytes.Equal(have.Spec, c.Job.Spec)
+	same := ok && bytes.Equal(have.Spec, c.Job.Spec) // it takes over the tag: see keepVersion
 	if !same && old.Tag() == c.Tag {
 		return tagTaken(t, key, c.Tag)
 	}

@@ -135,10 +135,14 @@ func TestOwnVersions(t *testing.T) {
 	is("1=a (second) ran, 2=bb (third) ran")
 	l.ends(Stopped)
 	is("1=a (second) ran, 2=bb (third) ran")
-	l.ok(own("api", "bb", "")) // runs again: another version with the same spec
+	l.fails(own("api", "ccc", "third"), ErrTagTaken)
+	l.ok(own("api", "bb", "third")) // runs again: another version with the same spec
 	is("1=a (second) ran, 3=bb (third)")
+	l.ok(Command{StopLocalJob: &StopLocalJob{Namespace: "default", Name: "api"}})
+	l.ok(own("api", "bb", ""))
+	is("1=a (second) ran, 4=bb (third)")
 	l.ok(own("api", "ccc", ""))
-	is("1=a (second) ran, 3=bb (third), 4=ccc")
+	is("1=a (second) ran, 4=bb (third), 5=ccc")
 
 	l.ok(Command{StopLocalJob: &StopLocalJob{Namespace: "default", Name: "api", Purge: true}})
 	is("")
