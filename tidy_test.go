@@ -46,7 +46,7 @@ var cores = map[string][]string{
 	"job/times":              {"github.com/robfig/cron/v3"},
 	"job/steps":              {},
 	"regional/state":         {"topology", "internal/folder", "internal/versions", "regional/state/persist", "regional/state/retry", "internal/plant", "security/audit"},
-	"regional/state/retry":   {},
+	"regional/state/retry":   {"internal/plant"},
 	"regional/state/persist": {},
 	"regional/voters":        {},
 	"regional/presence":      {"regional/state", "internal/lease", "internal/plant"},
@@ -77,7 +77,7 @@ var cores = map[string][]string{
 	"topology/origin":        {"topology"},
 	"topology/predict":       {"topology"},
 
-	"global/deadletters/plan":    {},
+	"global/deadletters/plan":    {"internal/plant"},
 	"global/workflows/semaphore": {"github.com/google/btree", "internal/plant"},
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
@@ -305,7 +306,7 @@ func backoffs(all []Returned) map[groupIn]*Returned {
 	for i := range all {
 		r := &all[i]
 		k := groupIn{r.Namespace, r.Job, r.Group, r.Region}
-		if old := out[k]; r.Backoff > 0 && (old == nil || r.Backoff > old.Backoff) {
+		if old := out[k]; r.Backoff > 0 && !plant.Is(plant.BackoffForgotten) && (old == nil || r.Backoff > old.Backoff) {
 			out[k] = r
 		}
 	}

@@ -217,6 +217,18 @@ func PutAttempts(t *Tx, s *region.Slot, from, to int, used []*nusav1.InstanceAtt
 	} else {
 		was = t.State.attempts[k][s.Group]
 	}
+	if out := MergeAttempts(was, s, from, to, used); out != nil {
+		return t.putUnchecked(k.attemptsKey(s.Group), out)
+	}
+	return nil
+}
+
+// MergeAttempts returns the record of a group after the instances from ≤ i < to of a slot have left its region. was
+// is the record before, or nil. It returns nil if nothing changes.
+func MergeAttempts(was *nusav1.AttemptsRecord, s *region.Slot, from, to int, used []*nusav1.InstanceAttempts) *nusav1.AttemptsRecord {
+	if was.GetRun() > s.Run || was.GetRun() == s.Run && was.GetVersion() > s.JobVersion {
+		return nil // the slot is of an earlier version, whose attempts do not count any more
+	}
 	out := &nusav1.AttemptsRecord{Run: s.Run, Version: s.JobVersion}
 	within := func(a *nusav1.InstanceAttempts) bool { return int(a.GetIndex()) >= from && int(a.GetIndex()) < to }
 	if was.GetRun() == s.Run && was.GetVersion() == s.JobVersion {
@@ -238,7 +250,7 @@ func PutAttempts(t *Tx, s *region.Slot, from, to int, used []*nusav1.InstanceAtt
 	slices.SortStableFunc(out.Instances, func(a, b *nusav1.InstanceAttempts) int { return cmp.Compare(b.GetFailures(), a.GetFailures()) })
 	out.Instances = out.Instances[:min(len(out.Instances), maxStoredAttempts)]
 	slices.SortStableFunc(out.Instances, func(a, b *nusav1.InstanceAttempts) int { return cmp.Compare(a.GetIndex(), b.GetIndex()) })
-	return t.putUnchecked(k.attemptsKey(s.Group), out)
+	return out
 }
 
 // PutLostAttempts is PutAttempts for a slot of a lost region, as far as the region has reported.
@@ -256,8 +268,12 @@ func PutLostAttempts(t *Tx, s *region.Slot) error {
 
 // attemptsFor returns what instances of a slot used in other regions, for the order about it. The lock is
 // held.
-func attemptsFor(st *State, s *region.Slot) (out []*nusav1.InstanceAttempts) {
-	rec := st.attempts[jobOfSlot(s)][s.Group]
+func attemptsFor(st *State, s *region.Slot) []*nusav1.InstanceAttempts {
+	return AttemptsIn(st.attempts[jobOfSlot(s)][s.Group], s)
+}
+
+// AttemptsIn returns what a record says about the instances of a slot. The record may be nil.
+func AttemptsIn(rec *nusav1.AttemptsRecord, s *region.Slot) (out []*nusav1.InstanceAttempts) {
 	if rec == nil || rec.GetRun() != s.Run || rec.GetVersion() != s.JobVersion || s.Desired != region.DesiredRun {
 		return nil
 	}

@@ -6,9 +6,7 @@ import (
 	"strings"
 
 	"github.com/nusa-scheduler/nusa/global/state"
-	"github.com/nusa-scheduler/nusa/global/workflows/flow"
 	"github.com/nusa-scheduler/nusa/job"
-	"github.com/nusa-scheduler/nusa/job/steps"
 )
 
 // retried reports whether a failed job is an attempt of a step after which the step is tried again. known is false
@@ -88,16 +86,7 @@ func latestAt(b *Book, r *run, path []itemAt) (as state.JobKey, is bool) {
 
 // again reports whether an attempt that has failed, or fails now, is followed by another one.
 func (r *run) again(i, item, attempt int) bool {
-	if latest := int(r.recs[i][item].GetAttempts()); attempt != latest {
-		return attempt < latest
-	}
-	switch it := r.snap.Steps[i].Items[item]; it.Stage {
-	case flow.Backoff:
-		return true
-	case flow.Active:
-		return (r.snap.Phase == flow.Running || r.snap.Phase == flow.Exiting) && r.snap.Rules[i].Again(it, steps.Failed)
-	}
-	return false
+	return r.snap.Rules[i].Followed(r.snap.Phase, r.snap.Steps[i].Items[item], attempt, int(r.recs[i][item].GetAttempts()))
 }
 
 // attemptOf is the inverse of childName.

@@ -108,6 +108,38 @@ const (
 	RevertForgotten Bug = "failed version stays"
 	// UnprovenKept: a version is kept as healthy although some instances of it have not run.
 	UnprovenKept Bug = "unproven version kept as healthy"
+	// LastRule: the last retry rule that matches a failure decides, not the first one.
+	LastRule Bug = "last retry rule decides"
+	// LeaveForgotten: a rule with `other: region` lets the next attempt begin in the same region.
+	LeaveForgotten Bug = "other region forgotten"
+	// BackoffForgotten: a region that has returned an instance because of `other: region` gets it again at once.
+	BackoffForgotten Bug = "region gets an instance back at once"
+	// AttemptsForgotten: the attempts of an instance count from zero in the next region.
+	AttemptsForgotten Bug = "attempts forgotten in another region"
+	// MemoryForgotten: an instance has the memory of its job file again in the next region.
+	MemoryForgotten Bug = "raised memory forgotten in another region"
+	// MemoryUnbounded: the memory of a retry passes its limit.
+	MemoryUnbounded Bug = "memory of a retry above its limit"
+	// LetterTwice: it is not noted which instances have left a dead letter.
+	LetterTwice Bug = "dead letter stored twice"
+	// LetterOfEach: an attempt of a step that is tried again leaves a dead letter.
+	LetterOfEach Bug = "dead letter of each attempt"
+	// LetterOfNeighbour: an instance counts as one with a dead letter because an instance before it has one.
+	LetterOfNeighbour Bug = "dead letter of a neighbour counts"
+	// LettersUnread: a new active server does not ask for failed instances that it did not see fail.
+	LettersUnread Bug = "failures before an election forgotten"
+	// FailureUnhandled: a run of a workflow succeeds although no step has handled the failure of another one.
+	FailureUnhandled Bug = "unhandled failure succeeds"
+	// RetryFewer: a step is tried again once less than its limit.
+	RetryFewer Bug = "one retry of a step too few"
+	// ReboundKept: an override stays after a region has the orders of another federation.
+	ReboundKept Bug = "override of a former federation stays"
+	// ReboundEnded: an override ends when its region is bound to another federation, before that one has given orders.
+	ReboundEnded Bug = "override ends at a rebind"
+	// SchedulePauseForgotten: a new active server does not know that an operator has paused a schedule.
+	SchedulePauseForgotten Bug = "pause of a schedule forgotten"
+	// RuleForgotten: a new active server runs an earlier version of a schedule.
+	RuleForgotten Bug = "version of a schedule forgotten"
 )
 
 // Bugs lists all bugs.
@@ -117,4 +149,7 @@ var Bugs = [...]Bug{GrantBeforeOrders, DeposedServes, RenewWithoutKey, NoDrift, 
 	OverlapForgotten, RunBeforeRecord, TimesForgotten, DependsForgotten, LimitForgotten,
 	PromotedAtOnce, StableForgotten, HoldForgotten, OverrideEnded, BoundOfSlot,
 	RegionsAtOnce, TurnForgotten, TriggerOverlaps, BackfillStands, UnitsForgotten, RetryAll, EndForgotten,
-	PauseForgotten, ContinueForgotten, RevertForgotten, UnprovenKept}
+	PauseForgotten, ContinueForgotten, RevertForgotten, UnprovenKept,
+	LastRule, LeaveForgotten, BackoffForgotten, AttemptsForgotten, MemoryForgotten, MemoryUnbounded,
+	LetterTwice, LetterOfEach, LetterOfNeighbour, LettersUnread, FailureUnhandled, RetryFewer,
+	ReboundKept, ReboundEnded, SchedulePauseForgotten, RuleForgotten}

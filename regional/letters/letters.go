@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -93,7 +94,7 @@ func collected(spans []*nusav1.CollectedSpan) func(group string, version, run in
 	return func(group string, version, run int64, index int32) bool {
 		all := sorted[of{group, version, run}]
 		at, _ := slices.BinarySearchFunc(all, index+1, func(s *nusav1.CollectedSpan, from int32) int { return cmp.Compare(s.GetFrom(), from) })
-		return at > 0 && index < all[at-1].GetTo() // spans do not overlap, except with single instances that are not stored yet
+		return at > 0 && (index < all[at-1].GetTo() || plant.Is(plant.LetterOfNeighbour)) // spans do not overlap, except with single instances that are not stored yet
 	}
 }
 

@@ -133,7 +133,7 @@ func (t *txn) decideRetry(in *inst, spec *Group, why *retry.Failure, local bool)
 		why = &retry.Failure{}
 	}
 	d, record := retry.Decide(policy, in.Retry, *why, in.Failures)
-	record.Leave = record.Leave && !local && d.Verdict == retry.Again && t.cluster.FeatureLevel >= AttemptsLevel
+	record.Leave = record.Leave && !local && d.Verdict == retry.Again && t.cluster.FeatureLevel >= AttemptsLevel && !plant.Is(plant.LeaveForgotten)
 	in.Retry = record
 	in.Exhausted = d.Verdict != retry.Again && !plant.Is(plant.RetryForever)
 	switch {

@@ -9,7 +9,7 @@ import (
 )
 
 // FeatureLevel is the greatest Cluster.FeatureLevel that this build supports.
-const FeatureLevel = 17
+const FeatureLevel = 18
 
 // BindingLevel is the feature level from which on the log has this fact about an
 // allocation: its agent may not know the leases that bind it: see Alloc.BindingUnknown.

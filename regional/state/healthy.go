@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/regional/state/retry"
 )
 
@@ -51,6 +52,10 @@ const MemoryLevel = 11
 // what they have used of their retry policy when they move.
 const AttemptsLevel = 14
 
+// EachSlotLevel is the feature level from which on attempts also count in the second slot of a group that gets one
+// generation, and a return to the former federation ends the overrides of jobs of the other one.
+const EachSlotLevel = 18
+
 // LeaveFor is how long an instance whose next attempt is in another region waits to be returned. Then the
 // region starts the attempt itself, because it has no contact to the global tier.
 const LeaveFor = 30 * time.Second
@@ -72,16 +77,22 @@ func keepsAttempts(t *txn, in *inst, s *Slot, spec *Group) bool {
 	return t.cluster.FeatureLevel >= AttemptsLevel && spec.Retry != nil && in.Version == s.JobVersion && in.Generation != 0
 }
 
-// carryAttempts counts what instances of a new generation of a slot have used in other regions.
-func carryAttempts(t *txn, s *Slot, job *Job, all []Attempts) {
+// carryAttempts counts what instances of a new generation of a slot have used in other regions. before are the slots of
+// the group before the order: one of them may have been split, and its instances have been counted.
+func carryAttempts(t *txn, s *Slot, job *Job, all []Attempts, before []*Slot) {
 	spec := job.Group(s.Group)
 	g, ok := t.group(s.Key())
+	counted := func(index int32) bool {
+		return slices.ContainsFunc(before, func(o *Slot) bool {
+			return o.Generation == s.Generation && o.Run == s.Run && (t.cluster.FeatureLevel < EachSlotLevel || o.From <= index && index < o.To)
+		})
+	}
 	if !ok || t.cluster.FeatureLevel < AttemptsLevel || spec.Retry == nil {
 		return
 	}
 	for i := range all {
 		a := &all[i]
-		if a.Index < s.From || a.Index >= s.To || a.Used.Nothing() {
+		if a.Index < s.From || a.Index >= s.To || a.Used.Nothing() || counted(a.Index) || plant.Is(plant.AttemptsForgotten) {
 			continue
 		}
 		in := t.instance(g, a.Index)

@@ -224,11 +224,15 @@ func reboundOverrides(t *txn, returns bool) {
 		return
 	}
 	for _, o := range slices.Collect(t.Overrides()) {
+		if plant.Is(plant.ReboundEnded) {
+			t.setOverride(JobKey{Namespace: o.Namespace, Job: o.Job}, nil)
+			continue
+		}
 		run := -1 - o.Run
 		if o.Run < 0 && !returns {
 			run = runOver
 		}
-		if o.Run != runOver && (o.Run < 0 || !returns) {
+		if o.Run != runOver && (o.Run < 0 || !returns || t.cluster.FeatureLevel >= EachSlotLevel) {
 			marked := *o
 			marked.Run = run
 			t.setOverride(JobKey{Namespace: o.Namespace, Job: o.Job}, &marked)
@@ -256,7 +260,7 @@ func ofFormer(t *txn, key JobKey) bool {
 // endRebound removes the overrides of jobs of a former federation.
 func endRebound(t *txn) {
 	for _, o := range slices.Collect(t.Overrides()) {
-		if o.Run < 0 {
+		if o.Run < 0 && !plant.Is(plant.ReboundKept) {
 			changeOverride(t, JobKey{Namespace: o.Namespace, Job: o.Job}, nil, EventOverrideEnded, o.Text())
 		}
 	}

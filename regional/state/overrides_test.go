@@ -113,6 +113,7 @@ func TestOverride(t *testing.T) {
 		"rebound thrice":          {[]Command{rebindTo("f"), scaleTo(1), rebindTo("g"), rebindTo("h"), rebindTo("g")}, 1, 3, "web scaled to 1"},
 		"rebound thrice, orders":  {[]Command{rebindTo("f"), scaleTo(1), rebindTo("g"), rebindTo("h"), rebindTo("g"), overrideOrder(0, 4, 30, 2)}, 4, 0, ""},
 		"rebound thrice, scaled":  {[]Command{rebindTo("f"), scaleTo(1), rebindTo("g"), rebindTo("h"), scaleTo(2), rebindTo("g"), overrideOrder(0, 4, 30, 2)}, 4, 0, ""},
+		"of the other one, back":  {[]Command{joinOf("f"), rebindTo("g"), overrideOrder(0, 4, 30, 9), scaleTo(1), rebindTo("f"), overrideOrder(0, 4, 40, 5)}, 4, 0, ""},
 		"rebound, none left":      {[]Command{stopAll, rebindTo("g"), removed}, 0, 0, ""},
 		"rebound, not all yet":    {[]Command{stopAll, rebindTo("g"), {ApplyOrders: &ApplyOrders{More: true}}}, 0, 4, "stopped"},
 		"rebound and back":        {[]Command{rebindTo("f"), scaleTo(1), rebindTo("g"), rebindTo("f"), overrideOrder(0, 4, 30, 5)}, 1, 3, "web scaled to 1"},

@@ -127,6 +127,39 @@ func TestRetriesWithMoreMemory(t *testing.T) {
 	}
 }
 
+// TestAttemptsMoveToEachSlot: two slots of a group that one transaction offers have one generation. The attempts of the
+// instances of both count, once.
+func TestAttemptsMoveToEachSlot(t *testing.T) {
+	job := batch(func(g *Group) {
+		g.Count, g.Retry = 4, &retry.Policy{Attempts: 5, Rules: []retry.Rule{{Attempts: -1, OtherRegion: true}}}
+	})(1)
+	for _, level := range []uint32{EachSlotLevel - 1, EachSlotLevel} {
+		l := newLog(t)
+		l.ok(testNode("n1"))
+		l.ok(Command{SetLimits: &SetLimits{FeatureLevel: level}})
+		order := func(from, to int32, a ...Attempts) Command {
+			c := testOrder(from, to, 10, job, nil)
+			c.ApplyOrders.Orders[0].Attempts = a
+			return c
+		}
+		l.ok(order(0, 2, Attempts{0, retry.Used{Failures: 2}}, Attempts{1, retry.Used{Failures: 1}}))
+		l.ok(order(3, 4, Attempts{3, retry.Used{Failures: 4}}))
+		want := int32(0)
+		if level >= EachSlotLevel {
+			want = 4
+		}
+		if got := l.Instance(webKey, 3).Failures; got != want || l.Instance(webKey, 0).Failures != 2 {
+			t.Errorf("level %d: %d failures in the second slot, want %d", level, got, want)
+		}
+		l.ok(testPlace("a1", 1, "n1", 1))
+		l.ok(testReport("n1", AllocReport{ID: "a1", State: Failed, Reason: ReasonExited}))
+		l.ok(order(1, 2, Attempts{1, retry.Used{Failures: 5, Exhausted: true}})) // a part of the first slot
+		if in := l.Instance(webKey, 1); in.Failures != 2 || in.Exhausted {
+			t.Errorf("level %d: the attempts of a part of a slot count again: %+v", level, in)
+		}
+	}
+}
+
 // TestAttemptsMove: what an instance has used of its retry policy stays in a new generation of the same version and
 // run, and comes with the order from another region. A new version, a new run and a lower level begin again.
 func TestAttemptsMove(t *testing.T) {

@@ -66,13 +66,13 @@ func applySlotOrder(t *txn, o *SlotOrder) {
 		t.skip(s.ID(), ReasonUnsupported, "%s", refusal)
 	}
 	endOverride(t, &s)
-	begins := true
+	var before []*Slot
 	if g, ok := t.group(s.Key()); ok {
-		begins = !slices.ContainsFunc(g.slots, func(o *Slot) bool { return o.Generation == s.Generation && o.Run == s.Run })
+		before = slices.Clone(g.slots)
 	}
 	putSlot(t, s, job, refusal)
-	if begins && s.Desired == Run && refusal == "" {
-		carryAttempts(t, &s, job, o.Attempts)
+	if s.Desired == Run && refusal == "" {
+		carryAttempts(t, &s, job, o.Attempts, before)
 	}
 }
 

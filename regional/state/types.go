@@ -69,7 +69,8 @@ type Cluster struct {
 	// it has overrides: see OverrideLevel. From 13 on, the events include placements and starts: see TaskLevel.
 	// From 14 on, attempts move with instances: see AttemptsLevel. From 15 on, a rebind ends overrides: see
 	// RebindLevel, and a version becomes proven where the one before has just failed: see AgainLevel.
-	// From 16 on, orders complete jobs: see FieldsLevel. From 17 on, it has earlier versions: see VersionLevel.
+	// From 16 on, orders complete jobs: see FieldsLevel. From 17 on, it has earlier versions: see VersionLevel. From 18
+	// on, the attempts of each slot of an order count: see EachSlotLevel.
 	FeatureLevel uint32
 	// Recovered is true from the beginning of an incarnation after a recovery until every lease of
 	// earlier incarnations has ended. While it is true, nothing that a lease binds may start.

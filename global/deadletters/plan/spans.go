@@ -3,6 +3,8 @@ package plan
 import (
 	"cmp"
 	"slices"
+
+	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
 // Span are the instances From ≤ i < To of a group.
@@ -15,7 +17,7 @@ type Span struct {
 // another one of its group. It does not change its argument.
 func Add(all []Span, group string, index int32) []Span {
 	at, found := search(all, group, index)
-	if found {
+	if found || plant.Is(plant.LetterTwice) {
 		return all
 	}
 	out := slices.Insert(slices.Clone(all), at, Span{group, index, index + 1})

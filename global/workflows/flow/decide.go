@@ -200,7 +200,7 @@ func (d *decider) outcome() (Outcome, string) {
 	bad, first := 0, ""
 	for i, s := range d.s.Graph.Steps {
 		end := d.endOf(i)
-		if i == d.s.Graph.OnExit || !end.Bad() && end != steps.Canceled || slices.ContainsFunc(d.s.Graph.Before[i], func(next int) bool { return d.endOf(next) != steps.Skipped }) {
+		if i == d.s.Graph.OnExit || !end.Bad() && end != steps.Canceled || slices.ContainsFunc(d.s.Graph.Before[i], func(next int) bool { return d.endOf(next) != steps.Skipped || plant.Is(plant.FailureUnhandled) }) {
 			continue
 		}
 		bad++

@@ -324,6 +324,33 @@ func TestACanceledStepHasNotSucceeded(t *testing.T) {
 	}
 }
 
+// TestWhichAttemptsAreFollowed: an attempt that is followed by another one leaves no dead letter, also if its job fails
+// while it is being stopped because of its timeout.
+func TestWhichAttemptsAreFollowed(t *testing.T) {
+	r := Rule{Limit: 1, Retry: map[steps.End]bool{steps.Failed: true, steps.TimedOut: true}}
+	for _, c := range []struct {
+		phase           Phase
+		it              Item
+		attempt, latest int
+		want            bool
+	}{
+		{Running, Item{Stage: Active, Tries: 1}, 1, 1, true},
+		{Running, Item{Stage: Active, Tries: 2}, 2, 2, false},
+		{Running, Item{Stage: Active, Tries: 2}, 1, 2, true},
+		{Exiting, Item{Stage: Active, Tries: 1}, 1, 1, true},
+		{Canceling, Item{Stage: Active, Tries: 1}, 1, 1, false},
+		{Running, Item{Stage: Stopping, Tries: 1, End: steps.TimedOut}, 1, 1, true},
+		{Running, Item{Stage: Stopping, Tries: 1, End: steps.Canceled}, 1, 1, false},
+		{Running, Item{Stage: Stopping, Tries: 2, End: steps.TimedOut}, 2, 2, false},
+		{Running, Item{Stage: Backoff, Tries: 1}, 1, 1, true},
+		{Running, Item{Stage: Done, Tries: 1, End: steps.Failed}, 1, 1, false},
+	} {
+		if got := r.Followed(c.phase, c.it, c.attempt, c.latest); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
 // TestARetryOfManyItemsFitsIntoTransactions: a step has up to 1,000 items, and a transaction has room for fewer
 // records. So several plans reset them.
 func TestARetryOfManyItemsFitsIntoTransactions(t *testing.T) {

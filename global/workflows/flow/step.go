@@ -190,7 +190,27 @@ func (d *decider) ended(i, item int, it Item, end steps.End, why string) {
 
 // Again reports whether an attempt is followed by another one. it is as during the attempt.
 func (r *Rule) Again(it Item, end steps.End) bool {
-	return end.Bad() && r.Retry[end] && (it.Tries <= r.Limit || plant.Is(plant.LimitForgotten))
+	limit := r.Limit
+	if plant.Is(plant.RetryFewer) {
+		limit--
+	}
+	return end.Bad() && r.Retry[end] && (it.Tries <= limit || plant.Is(plant.LimitForgotten))
+}
+
+// Followed reports whether an attempt that has failed, or fails now, is followed by another one. latest is the number
+// of the latest attempt of the item it.
+func (r *Rule) Followed(p Phase, it Item, attempt, latest int) bool {
+	switch {
+	case plant.Is(plant.LetterOfEach):
+		return false
+	case attempt != latest:
+		return attempt < latest
+	case it.Stage == Active:
+		return (p == Running || p == Exiting) && r.Again(it, steps.Failed)
+	case it.Stage == Stopping: // its job may fail by itself before it stops
+		return (p == Running || p == Exiting) && r.Again(it, it.End)
+	}
+	return it.Stage == Backoff
 }
 
 func (d *decider) done(i, item int, end steps.End, why string) {

@@ -3,6 +3,8 @@ package retry
 import (
 	"slices"
 	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
 // Category is the kind of a failure: the name of the protocol's FailureCategory in lower case.
@@ -119,7 +121,11 @@ func (u Used) Join(other Used) Used {
 
 // Record returns the record of an instance that arrives with its use.
 func (u *Used) Record(p *Policy) *Record {
-	return &Record{ByRule: u.ByRule, Permanent: u.Permanent, Attempts: p.Attempts, MemoryBytes: u.MemoryBytes}
+	out := &Record{ByRule: u.ByRule, Permanent: u.Permanent, Attempts: p.Attempts, MemoryBytes: u.MemoryBytes}
+	if plant.Is(plant.MemoryForgotten) {
+		out.MemoryBytes = 0
+	}
+	return out
 }
 
 // Verdict says what a decision means.
@@ -151,8 +157,10 @@ func Decide(p *Policy, was *Record, f Failure, failures int32) (Decision, *Recor
 		r.ByRule, r.Permanent, r.MemoryBytes = slices.Clone(was.ByRule), was.Permanent, was.MemoryBytes
 	}
 	rule := &p.Default
-	if i := slices.IndexFunc(p.Rules, func(r Rule) bool { return r.matches(f) }); i >= 0 {
-		rule, r.Rule = &p.Rules[i], int32(i+1)
+	for i := range p.Rules {
+		if p.Rules[i].matches(f) && (r.Rule == 0 || plant.Is(plant.LastRule)) {
+			rule, r.Rule = &p.Rules[i], int32(i+1)
+		}
 	}
 	r.Permanent++
 	if !f.Permanent {
@@ -201,7 +209,7 @@ func (r *Rule) matches(f Failure) bool {
 // more returns memory times a factor, at most limit. It never returns less memory.
 func more(memory, milli, limit int64) int64 {
 	next := memory/1000*milli + memory%1000*milli/1000
-	if limit > 0 {
+	if limit > 0 && !plant.Is(plant.MemoryUnbounded) {
 		next = min(next, limit)
 	}
 	return max(memory, next)
