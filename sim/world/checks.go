@@ -214,6 +214,7 @@ func (w *world) converged() {
 	if w.life {
 		standing(w)
 		stuck(w, t)
+		w.watch.retries.lettersAtEnd(t)
 		rollouts{t}.stand()
 	}
 }
@@ -261,8 +262,11 @@ func (w *world) nothingWaits(t *globalTerm) {
 		if len(s.Former) > 0 {
 			w.watch.fail(9, "%s has former owners: %v", s, s.Former)
 		}
-		if at, ended := w.watch.exited[instance{job: s.Job, group: s.Group, index: int32(s.From)}]; ended && isChild(s.Job) && w.Now-at < 5e9 {
+		if at, ended := w.watch.exited[instance{job: s.Job, group: s.Group, index: int32(s.From)}]; ended && isChild(s.Job) && w.Now-at < 15e9 {
 			continue // a run that has just ended is being forgotten
+		}
+		if isChild(s.Job) && w.Now-w.kids[s.Job].born < 5e9 {
+			continue
 		}
 		if s.Desired != region.DesiredRun || s.State == region.Offered {
 			w.watch.fail(9, "%s is %s %s", s, s.State, s.Desired)

@@ -14,8 +14,8 @@ import (
 	"github.com/nusa-scheduler/nusa/global/workflows/flow"
 	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/job/steps"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
-	"github.com/nusa-scheduler/nusa/regional/state/retry"
 	"github.com/nusa-scheduler/nusa/sim/world/machine"
 	"github.com/nusa-scheduler/nusa/sim/world/store"
 )
@@ -29,7 +29,10 @@ const (
 
 // scheduleRecord is the stored record of a schedule. It never changes.
 type scheduleRecord struct {
-	rule  *plan.Rule
+	// former is the rule of the version before, or nil. op is the operation of an operator that the record is from, or "".
+	rule, former *plan.Rule
+	op           string
+
 	state plan.State
 	// runs are the runs that have not ended, the earliest first. total counts all runs.
 	runs  []plan.Run
@@ -46,10 +49,12 @@ type scheduleRecord struct {
 type kid struct {
 	of            string
 	step, item    int // of a workflow
+	attempt       int
 	schedule      *plan.Rule
 	flow          *flowDef
 	at            time.Time // of a schedule
 	neverOverlaps bool
+	born          int64 // true time
 	trigger       plan.Trigger
 	backfill      int // the number of the backfill
 }
@@ -70,13 +75,15 @@ func (t children) tick() {
 		t.stepFlow(name, 20)
 	}
 	t.grant()
+	retries(t).askLetters()
+	retries(t).endKids()
 	for _, name := range sortedKeys(t.jobs) { // forget the runs that have ended
-		if j := t.jobs[name]; j.purge && len(t.slotsOf(name)) == 0 {
+		if j := t.jobs[name]; j.purge && j.stopped && len(t.slotsOf(name)) == 0 {
 			t.commit(func() []store.Write {
 				if j := t.jobs[name]; j == nil || !j.purge || len(t.slotsOf(name)) > 0 {
 					return nil
 				}
-				return []store.Write{{Key: jobPrefix + name, Delete: true}}
+				return append(retries(t).forgetAttempts(name), store.Write{Key: jobPrefix + name, Delete: true})
 			}, nil)
 		}
 	}
@@ -84,12 +91,16 @@ func (t children) tick() {
 
 // load begins a term with the stored records.
 func (t children) load() {
-	if !plant.Is(plant.TimesForgotten) {
-		return
-	}
 	for name, r := range t.schedules {
 		next := *r
-		next.state.Decided = time.Unix(t.g.h.Wall()/1e9, 0)
+		switch {
+		case plant.Is(plant.TimesForgotten):
+			next.state.Decided = time.Unix(t.g.h.Wall()/1e9, 0)
+		case plant.Is(plant.SchedulePauseForgotten) && t.w.Now < int64(lastStart):
+			next.state.Paused = false
+		case plant.Is(plant.RuleForgotten) && r.former != nil:
+			next.rule = r.former
+		}
 		t.schedules[name] = &next
 	}
 }
@@ -100,15 +111,20 @@ func (t children) runState(name string) (s plan.RunState, gone bool) {
 	if j == nil {
 		return plan.Stopped, true
 	}
-	owned, failed := 0, 0
+	owned, failed, parts := 0, 0, map[string]int{}
 	for _, s := range t.slotsOf(name) {
 		part, has := partOf(t, s.Region, name)
-		switch n := part.Groups[s.Group]; {
+		n := part.Groups[s.Group]
+		parts[s.Region+"/"+s.Group] += s.Count()
+		switch ended := s.State == region.Done || s.State == region.Accepted; {
 		case s.Vacant || len(s.Former) > 0:
 			return plan.Active, false
-		case s.State == region.Done:
+		case s.State == region.Done && (j.stopped || !has && t.regions[s.Region].session == nil):
 			owned += s.Count()
-		case !j.stopped && has && part.Version == s.JobVersion && part.Run == s.Run && n.Open == 0 && n.Ended == s.Count() && s.Desired == region.DesiredRun && s.State == region.Accepted:
+			if s.Reason != "" {
+				failed++
+			}
+		case ended && !j.stopped && has && part.Version == s.JobVersion && part.Run == s.Run && n.Open == 0 && s.Desired == region.DesiredRun && n.Ended >= parts[s.Region+"/"+s.Group]:
 			owned, failed = owned+s.Count(), failed+n.Failed
 		default:
 			return plan.Active, false
@@ -125,13 +141,13 @@ func (t children) runState(name string) (s plan.RunState, gone bool) {
 	return plan.Complete, false
 }
 
-// stop returns the write that stops a run. purge: the job is forgotten afterwards.
+// stop returns the write that stops a run. purge: it has ended, and its job is forgotten when its dead letters are stored.
 func (t children) stop(name string, purge bool) []store.Write {
 	j := t.jobs[name]
-	if j == nil || j.stopped && (j.purge || !purge) {
+	if j == nil || (j.stopped || purge) && (j.purge || !purge) {
 		return nil
 	}
-	return []store.Write{{Key: jobPrefix + name, Value: &jobRecord{jobVersion: j.jobVersion, run: j.run, revision: j.revision, stopped: true, purge: j.purge || purge}}}
+	return []store.Write{{Key: jobPrefix + name, Value: &jobRecord{jobVersion: j.jobVersion, run: j.run, revision: j.revision, stopped: j.stopped || !purge, purge: j.purge || purge}}}
 }
 
 // begin returns the write that stores the job of a run.
@@ -145,21 +161,13 @@ func (t children) begin(name string, k kid) store.Write {
 	if k.schedule != nil {
 		g.runs = e.Between(time.Second, 60*time.Second)
 	}
-	g.life.retry = &retry.Policy{Attempts: int32(e.Rng.IntN(2)), Default: retry.Rule{Attempts: -1, From: time.Second, To: 2 * time.Second}, Rules: []retry.Rule{{ExitCodes: []int32{exitFinal}, Fail: true}}}
+	g.life.retry = newPolicy(e)
 	g.hash = g.identity()
 	v.groups = []*groupVersion{g}
 	v.spec = fmt.Appendf(nil, "%s v1 %d", name, len(w.specs))
+	k.born = w.Now
 	w.specs[string(v.spec)], w.versions[versionKey{name, 1}], w.kids[name] = v, v, k
 	return store.Write{Key: jobPrefix + name, Value: &jobRecord{jobVersion: v}}
-}
-
-// began notes the revision of the jobs that a transaction has stored.
-func (t children) began(ws []store.Write) {
-	for _, o := range ws {
-		if j, is := o.Value.(*jobRecord); is && j.revision == 0 {
-			j.revision, j.run = t.rev, t.rev
-		}
-	}
 }
 
 // isChild reports whether a job is a run of a schedule or of a workflow.
@@ -223,6 +231,9 @@ func put(w *world, key string, value func(t *globalTerm) any) {
 type kidsSeen struct {
 	fates map[string]string // by the schedule and the time
 	began map[string]bool   // jobs of runs
+	// exits has the exit code, plus one, of the latest process of the job of a step, or of one that has succeeded. canceled are the runs that were canceled.
+	exits    map[string]int
+	canceled map[string]bool
 	// triggered are the runs that a server acknowledged to operators.
 	triggered []string
 }
@@ -237,6 +248,9 @@ func (v *watch) kept(key string, old, next any) {
 		if k, known := v.w.kids[is.name]; known && old == nil {
 			v.kidBegan(is.name, k)
 		}
+	case *nusav1.DeadLetter:
+		v.stats.Letters++
+		v.retries.stored(is)
 	case *scheduleRecord:
 		if was, had := old.(*scheduleRecord); had {
 			v.scheduled(key, was, is)
@@ -306,6 +320,9 @@ func (v *watch) scheduled(name string, was, is *scheduleRecord) {
 	if is.state.Decided.Before(was.state.Decided) {
 		v.timesComeAgain(name, is.state.Decided)
 	}
+	if v.kids.operated(v.w, name, was, is) {
+		return
+	}
 	for _, s := range is.did.Skipped {
 		v.fate(name, s.Time, "skipped")
 	}
@@ -318,29 +335,6 @@ func (v *watch) scheduled(name string, was, is *scheduleRecord) {
 		_, has := v.kids.fates[fmt.Sprintf("%s@%d", name, at.Unix())]
 		if waits := slices.ContainsFunc(is.state.Waiting, at.Equal); !has && !waits && !at.Before(late) {
 			v.fail(scheduleKept, "time %d of %s gets no run, and is only %s late", at.Unix(), name, is.wall.Sub(at))
-		}
-	}
-}
-
-// ranOnce checks at the end that each run that was acknowledged to an operator began, and that backfills are complete.
-func (k *kidsSeen) ranOnce(w *world, t *globalTerm) {
-	for _, run := range k.triggered {
-		if !k.began[run] {
-			w.watch.fail(scheduleKept, "run %s was acknowledged to an operator, and never began", run)
-		}
-		if s, gone := (children{t}).runState(run); !gone && s != plan.Active && !t.jobs[run].purge && w.Now-int64(lastStart) > 60e9 {
-			w.watch.fail(scheduleKept, "run %s has ended, and its schedule does not know that", run)
-		}
-	}
-	for _, name := range sortedKeys(t.schedules) {
-		r, n := t.schedules[name], 0
-		for key := range k.fates {
-			if strings.HasPrefix(key, fmt.Sprintf("%s%s backfill %d@", schedulePrefix, name, r.backfills)) {
-				n++
-			}
-		}
-		if r.state.BackfillLeft+n != r.asked && r.backfills > 0 {
-			w.watch.fail(scheduleKept, "backfill %d of %s began %d of %d runs, and %d are left", r.backfills, name, n, r.asked, r.state.BackfillLeft)
 		}
 	}
 }
@@ -395,6 +389,7 @@ func (v *watch) flowed(was, is *flowRecord) {
 	if active > is.maxParallel {
 		v.fail(workflowKept, "%d steps of %s run at once, of %d", active, is.name, is.maxParallel)
 	}
+	v.kids.ended(v.w, was, is)
 }
 
 // innerOf returns the run of the latest attempt of a step that runs another workflow, or nil.
@@ -455,7 +450,7 @@ func (v *watch) kidForks(r *run) {
 		if !other || o.of != k.of || i.job == r.o.instance.job || !slices.ContainsFunc(all, func(x *run) bool { return x != r && bindsBoth(x) && executing(x) && !x.givenUp && !v.copied(x.a.r) }) {
 			continue
 		}
-		if k.schedule != nil && k.neverOverlaps {
+		if k.schedule != nil && k.neverOverlaps && o.neverOverlaps { // the schedule may have changed meanwhile
 			v.fail(scheduleKept, "%s runs %s while %s runs; overlap is %s", r.a.id, r.o.instance.job, i.job, k.schedule.Overlap)
 		}
 		if k.flow == nil {

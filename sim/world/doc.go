@@ -17,7 +17,8 @@
 //
 // The federation:
 //
-//	world.go     a world and its run; which invariants the planted bugs break
+//	world.go     a world and its run; which invariants the planted bugs break; processes of the earlier feature
+//	             level, and their upgrade one by one; nodes that are removed
 //	life.go      retry policies, arrays and rollouts: their rules in jobs, what must hold, and what
 //	             operators do with rollouts
 //	jobs.go      jobs, their versions, policies and rollouts; slots and answers between the tiers
@@ -28,6 +29,7 @@
 //	children.go  the runs of schedules and workflows, and what must hold of them
 //	schedules.go schedules, their runs by time, by backfill and by operators
 //	flows.go     workflows
+//	retries.go   attempts that count in the next region, dead letters, and what must hold of both
 //	region.go    the master of a region and its plans
 //	uplink.go    a region's session with the global tier
 //	nodes.go     a master's sessions with the agents
@@ -37,8 +39,6 @@
 // What happens to it:
 //
 //	operator.go  operations
-//	upgrade.go   processes of the earlier feature level, and their upgrade one by one; nodes that
-//	             are removed
 //	faults.go    random faults, second processes with the names of others, and scenes: sequences
 //	             of faults that chance seldom makes
 //	overrides.go jobs that operators stop or scale in one region; what must hold of them, and of rollouts
@@ -48,6 +48,7 @@
 //	checks.go    more of what must hold: leases that are passed on, owners, states that
 //	             only advance, and the state at the end
 //
-// The folder rollout steps one rollout. The folder many runs many worlds and plants bugs (internal/plant): the
+// The folder rollout steps one rollout, letters collects dead letters, attempts checks retries, and ends says how a run of
+// a workflow must end. The folder many runs many worlds and plants bugs (internal/plant): the
 // worlds must find each of them. The command that does both is in the folder simulate.
 package world

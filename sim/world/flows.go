@@ -17,6 +17,7 @@ import (
 type flowDef struct {
 	name        string
 	graph       *steps.Graph
+	depends     []string // by step
 	rules       []flow.Rule
 	when        []bool
 	maxParallel int
@@ -37,18 +38,19 @@ type flowRecord struct {
 	attempts [][]int
 	did      []flow.Action // by the latest step; only the watch reads it
 	at       int64         // true time of the latest step
-	// outer is the run whose step began this one, or "".
-	outer string
+	// outer is the run whose step began this one, or "". outerAt is that step, its item, and the attempt.
+	outer   string
+	outerAt [3]int
 	// from is the step of the latest retry, and before is the record before it; nil: there was no retry.
 	from   int
 	before *flowRecord
 }
 
 // begin returns the record of a new run. outer is the run whose step begins it, or "".
-func (d *flowDef) begin(name, outer string) *flowRecord {
+func (d *flowDef) begin(name, outer string, at [3]int) *flowRecord {
 	own := *d
 	own.name = name
-	r := &flowRecord{flowDef: &own, outer: outer}
+	r := &flowRecord{flowDef: &own, outer: outer, outerAt: at}
 	for i := range d.rules {
 		n := max(1, d.rules[i].Items)
 		r.items, r.attempts = append(r.items, make([]flow.Item, n)), append(r.attempts, make([]int, n))
@@ -65,7 +67,7 @@ func submitFlow(w *world, name string) {
 	if d == nil {
 		return
 	}
-	r := d.begin(name, "")
+	r := d.begin(name, "", [3]int{})
 	put(w, flowPrefix+name, func(*globalTerm) any {
 		if w.Tracing() {
 			w.Tracef("operator: workflow %s with %d steps, on_exit %d", name, len(d.rules), d.graph.OnExit)
@@ -80,6 +82,7 @@ func newFlow(w *world, name string, nests bool) *flowDef {
 	e := w.Engine
 	n := 2 + e.Rng.IntN(4)
 	var all []steps.Step
+	depends := map[string]string{}
 	rules, needs, inner := map[string]flow.Rule{}, map[string][]semaphore.Need{}, map[string]*flowDef{}
 	for i := range n {
 		step := steps.Step{Name: string(rune('a' + i)), Job: true, When: e.Chance(6)}
@@ -97,6 +100,7 @@ func newFlow(w *world, name string, nests bool) *flowDef {
 				text = fmt.Sprintf("%c.succeeded || %s", 'a'+i-1, text)
 			}
 			step.Depends, _ = steps.Parse(text)
+			depends[step.Name] = text
 		} else {
 			step.Depends, _ = steps.Parse("")
 		}
@@ -136,6 +140,7 @@ func newFlow(w *world, name string, nests bool) *flowDef {
 	d := &flowDef{name: name, graph: g, maxParallel: 1 + e.Rng.IntN(4)}
 	for _, s := range g.Steps {
 		d.needs, d.inner = append(d.needs, needs[s.Name]), append(d.inner, inner[s.Name])
+		d.depends = append(d.depends, depends[s.Name])
 		d.rules, d.when = append(d.rules, rules[s.Name]), append(d.when, !e.Chance(2))
 	}
 	return d
@@ -302,11 +307,12 @@ func (t children) innerEnd(name string) steps.End {
 }
 
 // startChild returns the write that begins the job or the run of a step.
-func (t children) startChild(r *flowRecord, step, item int, name string) store.Write {
+func (t children) startChild(r *flowRecord, step, item, attempt int) store.Write {
+	name := r.childName(step, item, attempt)
 	if d := r.inner[step]; d != nil {
-		return store.Write{Key: flowPrefix + name, Value: d.begin(name, r.name)}
+		return store.Write{Key: flowPrefix + name, Value: d.begin(name, r.name, [3]int{step, item, attempt})}
 	}
-	return t.begin(name, kid{of: r.name, flow: r.flowDef, step: step, item: item})
+	return t.begin(name, kid{of: r.name, flow: r.flowDef, step: step, item: item, attempt: attempt})
 }
 
 // stopChild returns the write that stops the job or the run of a step. end: the step does not need it any more.
@@ -398,7 +404,6 @@ func (t children) stepFlow(name string, n int) {
 		return ws
 	}, func(ok bool) {
 		if ok {
-			t.began(ws)
 			t.stepFlow(name, n-1)
 		}
 	})
@@ -427,8 +432,7 @@ func (t children) flowStep(old *flowRecord) (ws []store.Write) {
 			switch a.Do {
 			case flow.Start:
 				next.attempts[a.Step][item]++
-				child = next.childName(a.Step, item, next.attempts[a.Step][item])
-				ws = append(ws, t.startChild(old, a.Step, item, child))
+				ws = append(ws, t.startChild(old, a.Step, item, next.attempts[a.Step][item]))
 			case flow.Stop:
 				ws = append(ws, t.stopChild(old, a.Step, child, false)...)
 			case flow.Retry, flow.Finish:

@@ -11,6 +11,8 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/workflows/semaphore"
 	"github.com/nusa-scheduler/nusa/internal/link"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/sim/world/letters"
 	"github.com/nusa-scheduler/nusa/sim/world/rollout"
 	"github.com/nusa-scheduler/nusa/sim/world/store"
 )
@@ -40,8 +42,13 @@ type globalTerm struct {
 	rollouts   map[string]*rolloutRecord
 	healthy    map[string]*jobRecord    // versions that every instance has run
 	rolling    map[string]*rollout.Soft // soft
-	regions    map[string]*globalRegion
-	names      []string // names of the regions, sorted
+	// used has, by job and group, what instances have used of their retry policies. book has the dead letters. lettersBegun:
+	// the term has looked at the failures that regions reported at its beginning.
+	used         map[string]*nusav1.AttemptsRecord
+	book         *letters.Book
+	lettersBegun bool
+	regions      map[string]*globalRegion
+	names        []string // names of the regions, sorted
 
 	streams   uint64
 	queue     []*request
@@ -77,6 +84,8 @@ type globalRegion struct {
 	report  *regionReport
 	reports uint64
 	refused []place.Returned
+	// barred are the groups that the region does not get for a while because of their retry policies.
+	barred []barredGroup
 	// calls says that another cluster of this name was refused.
 	calls bool
 }
@@ -92,7 +101,7 @@ func newGlobalTerm(c *candidate, all map[string]store.Key, rev int64, former lea
 	g := c.g
 	term := all[leadershipKey].Value.(leadershipRecord).term
 	t := &globalTerm{g: g, w: g.w, c: c, federation: g.w.etcd.Federation, epoch: strconv.FormatUint(term.Number, 36) + term.Nonce, began: g.h.Clock(), rev: rev, mods: map[string]int64{},
-		jobs: map[string]*jobRecord{}, slots: map[string]region.Slot{}, byJob: map[string][]region.Slot{}, regions: map[string]*globalRegion{}, schedules: map[string]*scheduleRecord{}, flows: map[string]*flowRecord{}, sems: semaphoreTerm{granted: map[semaphore.Key][]semaphore.Need{}}, rollouts: map[string]*rolloutRecord{}, healthy: map[string]*jobRecord{}, rolling: map[string]*rollout.Soft{}, pastMax: former.leaseMax, formerTTL: former.candidacy,
+		jobs: map[string]*jobRecord{}, slots: map[string]region.Slot{}, byJob: map[string][]region.Slot{}, regions: map[string]*globalRegion{}, schedules: map[string]*scheduleRecord{}, flows: map[string]*flowRecord{}, sems: semaphoreTerm{granted: map[semaphore.Key][]semaphore.Need{}}, rollouts: map[string]*rolloutRecord{}, healthy: map[string]*jobRecord{}, rolling: map[string]*rollout.Soft{}, used: map[string]*nusav1.AttemptsRecord{}, book: letters.New(), pastMax: former.leaseMax, formerTTL: former.candidacy,
 		movable: map[string][]place.Movable{}, reported: map[string]bool{}}
 	for _, k := range sortedKeys(all) {
 		t.store(k, all[k].Value, all[k].Mod)
@@ -148,7 +157,11 @@ func (t *globalTerm) store(key string, value any, rev int64) {
 			delete(t.jobs, name)
 			return
 		}
-		t.jobs[name] = value.(*jobRecord)
+		j := value.(*jobRecord)
+		if j.run == 0 { // the revision of its submit
+			j.run, j.revision = rev, cmp.Or(j.revision, rev)
+		}
+		t.jobs[name] = j
 	case schedulePrefix:
 		t.schedules[name] = value.(*scheduleRecord)
 	case flowPrefix:
@@ -166,6 +179,14 @@ func (t *globalTerm) store(key string, value any, rev int64) {
 			return
 		}
 		t.healthy[name] = value.(*jobRecord)
+	case attemptsPrefix:
+		if value == nil {
+			delete(t.used, name)
+			return
+		}
+		t.used[name] = value.(*nusav1.AttemptsRecord)
+	case letters.Prefix, letters.SourcePrefix:
+		t.book.Apply(key, value)
 	case slotPrefix:
 		t.storeSlot(name, value, rev)
 	case regionPrefix:
@@ -224,7 +245,7 @@ func (t *globalTerm) storeSlot(key string, value any, rev int64) {
 // putOrders puts the orders about a slot for its owner and for its former owners.
 func (t *globalTerm) putOrders(s region.Slot, rev int64) {
 	for _, o := range ordersOf(s) {
-		t.region(o.Region).orders.PutAt(uint64(rev), o.WireKey(), slotOrder{o, t.versionOf(o)})
+		t.region(o.Region).orders.PutAt(uint64(rev), o.WireKey(), slotOrder{slot: o, job: t.versionOf(o)})
 	}
 	t.wakeSessions(s)
 }

@@ -1,13 +1,13 @@
 package world
 
 import (
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/lease"
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/global/schedules/plan"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/state/retry"
@@ -50,10 +50,13 @@ type rules struct {
 	broken bool
 }
 
-// The exit codes of processes. After exitFinal, some policies try nothing again.
+// The exit codes of processes. After exitFinal, some policies try nothing again, and after exitElsewhere another region
+// does. exitMemory: the process used more memory than it has.
 const (
-	exitFailed = 1
-	exitFinal  = 3
+	exitFailed    = 1
+	exitFinal     = 3
+	exitElsewhere = 4
+	exitMemory    = 137
 )
 
 // newRules makes the rules of a new group.
@@ -76,13 +79,42 @@ func newRules(w *world, g *groupVersion) (out rules) {
 	default:
 		return out
 	}
-	if e.Chance(2) {
+	switch {
+	case !e.Chance(2):
+	case g.typ == state.Batch:
+		out.retry = newPolicy(e)
+	default:
 		attempts := int32(e.Rng.IntN(4))
 		out.retry = &retry.Policy{Attempts: attempts, Default: retry.Rule{Attempts: -1, From: time.Second, To: 4 * time.Second},
 			Rules: []retry.Rule{{ExitCodes: []int32{exitFinal}, Fail: e.Chance(2), Attempts: -1, From: time.Second}}}
 	}
 	return out
 }
+
+// mebibyte is the unit of memory. Nodes have so much memory that it never decides where an instance fits.
+const mebibyte = 1 << 20
+
+// newPolicy makes the retry policy of a batch group.
+func newPolicy(e *machine.Engine) *retry.Policy {
+	p := &retry.Policy{Attempts: int32(e.Rng.IntN(4)), Default: retry.Rule{Attempts: -1, From: time.Second, To: 4 * time.Second}, MemoryBytes: 64 * mebibyte}
+	p.Rules = []retry.Rule{
+		{ExitCodes: []int32{exitFinal}, Fail: e.Chance(2), Attempts: -1, From: time.Second},
+		{Categories: []retry.Category{retry.OOM}, MemoryMilli: machine.Pick[int64](e, 1300, 2000), MemoryLimit: machine.Pick[int64](e, 80, 100, 200) * mebibyte, Attempts: -1, From: time.Second},
+		{ExitCodes: []int32{exitElsewhere}, OtherRegion: true, Attempts: machine.Pick[int32](e, -1, -1, 1), From: time.Second, To: 2 * time.Second},
+		{Categories: []retry.Category{retry.NodeLost}, Attempts: machine.Pick[int32](e, -1, 1)},
+	}
+	if e.Chance(2) { // it also matches what the others do, so the order counts
+		p.Rules = append(p.Rules, retry.Rule{Categories: []retry.Category{retry.App, retry.OOM}, Fail: e.Chance(3), Attempts: machine.Pick[int32](e, 0, 1), From: time.Second})
+	}
+	return p
+}
+
+// hasRule reports whether a rule of the policy meets a condition.
+func (r *rules) hasRule(of func(retry.Rule) bool) bool {
+	return r.retry != nil && slices.ContainsFunc(r.retry.Rules, of)
+}
+
+func asksOther(r retry.Rule) bool { return r.OtherRegion }
 
 // changed updates the rules after a change of the group.
 func (r *rules) changed(w *world, v *jobVersion, was, is *groupVersion) {
@@ -94,11 +126,16 @@ func (r *rules) changed(w *world, v *jobVersion, was, is *groupVersion) {
 
 func (r *rules) toState(to *state.Group) {
 	to.Retry, to.Parallel, to.MinHealthy, to.Stagger = r.retry, int32(r.parallel), r.minHealthy, r.stagger
+	if r.retry != nil {
+		to.Ask.Resources.MemoryBytes = r.retry.MemoryBytes
+	}
 }
 
 // level is the feature level that a region needs, as in global/state/toplace.go.
 func (r *rules) level() int {
 	switch {
+	case r.hasRule(asksOther):
+		return state.AttemptsLevel
 	case r.parallel > 0:
 		return state.ParallelLevel
 	case r.retry != nil:
@@ -110,13 +147,21 @@ func (r *rules) level() int {
 // exit returns how a process of a batch instance ends.
 func (r *rules) exit(w *world) int {
 	switch {
-	case r.retry != nil && w.Chance(3):
+	case r.retry != nil && w.Chance(3) && r.retry.MemoryBytes == 0:
 		return machine.Pick(w.Engine, exitFailed, exitFailed, exitFinal)
+	case r.retry != nil && r.retry.MemoryBytes > 0 && w.Chance(2):
+		if w.Now > lastElsewhere {
+			return machine.Pick(w.Engine, exitFailed, exitFinal, exitMemory)
+		}
+		return machine.Pick(w.Engine, exitFailed, exitFinal, exitMemory, exitMemory, exitElsewhere, exitElsewhere)
 	case r.retry == nil && w.Chance(8):
 		return exitFailed
 	}
 	return 0
 }
+
+// lastElsewhere is the time after which no process ends with exitElsewhere, so that the world comes to rest.
+const lastElsewhere = int64(calm + 60*time.Second)
 
 // failureOf returns why an allocation failed, as agent/master reports it.
 func failureOf(e *reconcile.Outcome) *retry.Failure {
@@ -129,7 +174,6 @@ func failureOf(e *reconcile.Outcome) *retry.Failure {
 
 // lifeSeen is what the watch knows for the invariants of this file.
 type lifeSeen struct {
-	tries map[tryKey]*tries
 	// up is when a process of an instance was first forked with the work of a version.
 	up map[upKey]int64
 }
@@ -137,25 +181,6 @@ type lifeSeen struct {
 type upKey struct {
 	instance
 	version int64
-}
-
-type tryKey struct {
-	region string
-	key    state.GroupKey
-	index  int32
-}
-
-// tries are the failures of an instance in one form of its group, run and generation of its slot.
-type tries struct {
-	hash            uint64
-	run, generation int64
-	failures        int32
-	final           bool // the latest one ended with exitFinal
-}
-
-// forget forgets the failures in a region whose log was restored.
-func (l *lifeSeen) forget(r *regionSim) {
-	maps.DeleteFunc(l.tries, func(k tryKey, _ *tries) bool { return k.region == r.name })
 }
 
 // forked notes that a process begins.
@@ -168,55 +193,16 @@ func (l *lifeSeen) forked(r *run, now int64) {
 	}
 }
 
-// triesOf returns the failures of an allocation's instance.
-func (l *lifeSeen) triesOf(r *regionSim, a *state.Alloc) *tries {
-	k := tryKey{r.name, a.Key(), a.Index}
-	t := l.tries[k]
-	if t == nil || t.hash != a.GroupHash || t.run != a.Run || t.generation != a.Generation {
-		if l.tries == nil {
-			l.tries = map[tryKey]*tries{}
-		}
-		t = &tries{hash: a.GroupHash, run: a.Run, generation: a.Generation}
-		l.tries[k] = t
-	}
-	return t
-}
-
 // lives checks what an entry of a region's log does to the lives of instances.
 func (v *watch) lives(g *raftGroup, before *state.View, cmd *state.Command, res *state.Result) {
 	for i := range res.Batch {
 		v.lives(g, before, &cmd.Batch[i], &res.Batch[i])
 	}
 	after := g.st.Snapshot()
-	if cmd.AgentReports != nil {
-		for _, rep := range cmd.AgentReports.Reports {
-			was, had := before.Alloc(rep.ID)
-			is, has := after.Alloc(rep.ID)
-			if had && has && was.Live() && !is.Live() && is.Failure() && was.Desired == state.Run {
-				t := v.life.triesOf(g.r, is)
-				if is.RunningUnixNano > 0 && cmd.NowUnixNano-is.RunningUnixNano >= int64(10*time.Minute) {
-					t.failures = 0 // a service that has run for so long: here, the wall clock of a server was set
-				}
-				t.failures++
-				t.final = rep.Failure != nil && rep.Failure.ExitCode == exitFinal
-			}
-		}
-	}
+	v.retries.ended(g, before, after, cmd)
+	v.retries.placed(g, after, cmd, res)
 	if cmd.ApplyPlan == nil {
 		return
-	}
-	for _, a := range res.Orders {
-		if a.CreateIndex != g.index || a.Desired != state.Run {
-			continue
-		}
-		spec, t := v.w.groupOf(after, a), v.life.triesOf(g.r, a)
-		if spec == nil || spec.life.retry == nil || g.r.careless || a.Local && v.w.upgraded {
-			continue
-		}
-		p := spec.life.retry
-		if t.failures > p.Attempts || t.final && p.Rules[0].Fail {
-			v.fail(retriesEnd, "%s: %s is tried again after %d failures, the last one final: %v; retries are %d", g.r.name, instanceOf(g.r, a), t.failures, t.final, p.Attempts)
-		}
 	}
 	for _, p := range cmd.ApplyPlan.Proven {
 		was, had := before.Alloc(p.ID)
@@ -393,6 +379,9 @@ func (o operator) steer() {
 	if !end && o.Chance(2) {
 		o.newWork()
 	}
+	if !end && o.Chance(2) {
+		o.runAgain()
+	}
 	for _, name := range sortedKeys(t.rollouts) {
 		how := o.Rng.IntN(8)
 		t.commit(func() []store.Write {
@@ -427,6 +416,26 @@ func (o operator) steer() {
 			return []store.Write{{Key: rolloutPrefix + name, Value: &next}}
 		}, nil)
 	}
+}
+
+// runAgain begins another run of a batch job whose instances have all ended. What they have left behind, such as dead
+// letters, does not keep it from running.
+func (o operator) runAgain() {
+	o.submit(func(t *globalTerm) *jobRecord {
+		for _, name := range sortedKeys(t.jobs) {
+			j := t.jobs[name]
+			if isChild(name) || j.typ != state.Batch || j.stopped {
+				continue
+			}
+			if s, _ := (children{t}).runState(name); s == plan.Complete || s == plan.Failed {
+				if o.Tracing() {
+					o.Tracef("operator: run %s again", name)
+				}
+				return &jobRecord{jobVersion: j.jobVersion, revision: j.revision}
+			}
+		}
+		return nil
+	})
 }
 
 // newWork submits a version of a service that changes the work of each group.

@@ -24,8 +24,13 @@ func (w *world) operate() {
 		w.In(at+w.Between(5*time.Second, 120*time.Second), w.restoreStore)
 	} else if w.Chance(4) {
 		w.In(w.Between(60*time.Second, 250*time.Second), func() {
-			c := w.etcd.CopyNow()
-			w.In(w.Between(0, 30*time.Second), func() { operator{w}.wipeStore(c) })
+			c, after := w.etcd.CopyNow(), w.Between(0, 30*time.Second)
+			w.In(after, func() { operator{w}.wipeStore(c) })
+			for _, r := range w.regions {
+				if w.life && w.Chance(2) {
+					w.In(max(0, after-w.Between(0, 10*time.Second)), func() { operator{w}.override(r) })
+				}
+			}
 		})
 	}
 	if w.Chance(6) {
@@ -74,6 +79,7 @@ func (o operator) wipeStore(c *store.Copy) {
 		}
 	}
 	replace("wipe the store", o.etcd.Wipe)
+	o.wiped()
 	o.In(o.Between(10*time.Second, 60*time.Second), func() {
 		replace("restore the store after the wipe", func() { o.etcd.Restore(c) })
 		o.In(time.Second, o.recoverStore)
@@ -186,18 +192,13 @@ func (w *world) submit(make func(t *globalTerm) *jobRecord) {
 	if t == nil {
 		return
 	}
-	var rec *jobRecord
 	t.commit(func() []store.Write {
-		rec = make(t)
+		rec := make(t)
 		if rec == nil {
 			return nil
 		}
 		return append([]store.Write{{Key: jobPrefix + rec.name, Value: rec}}, rollouts{t}.writes(rec)...)
-	}, func(ok bool) {
-		if ok && rec.revision == 0 {
-			rec.revision, rec.run = t.rev, t.rev
-		}
-	})
+	}, nil)
 }
 
 func (w *world) submitNew() {
@@ -280,7 +281,11 @@ func (w *world) stopJob() {
 		if w.Tracing() {
 			w.Tracef("operator: stop %s: %v", old.name, !old.stopped)
 		}
-		return &jobRecord{jobVersion: old.jobVersion, run: old.run, revision: old.revision, stopped: !old.stopped}
+		next := &jobRecord{jobVersion: old.jobVersion, run: old.run, revision: old.revision, stopped: !old.stopped}
+		if old.stopped {
+			next.run = 0 // another run begins
+		}
+		return next
 	})
 }
 

@@ -116,6 +116,31 @@ func (o operator) overrides() {
 	})
 }
 
+// wiped is what operators do with overrides while the store is another one: before it is wiped they set some, and then
+// they bind some regions to the other federation.
+func (o operator) wiped() {
+	if !o.life {
+		return
+	}
+	for _, r := range o.regions {
+		if o.Chance(2) {
+			o.In(o.Between(500*time.Millisecond, 8*time.Second), func() { o.rebindTo(r, o.etcd.Federation) })
+		}
+	}
+}
+
+// rebindTo binds a region without a session to a federation, as regional/api does.
+func (o operator) rebindTo(r *regionSim, federation string) {
+	m := r.master()
+	if m == nil || o.etcd.Federation != federation || m.up.session != nil && m.up.session.welcomed || m.view().Cluster().FeatureLevel < state.RebindLevel {
+		return
+	}
+	if o.Tracing() {
+		o.Tracef("operator: rebind %s to %s", r.name, federation)
+	}
+	m.propose(state.Command{RebindFederation: &state.RebindFederation{FederationID: federation}}, nil)
+}
+
 // overriddenJobs returns the jobs of the federation that have an override in a region.
 func overriddenJobs(r *regionSim) (out []state.JobKey) {
 	view := r.raft.st.Snapshot()
@@ -241,6 +266,8 @@ func (v *overrideWatch) set(r *regionSim, view *state.View, c *state.SetOverride
 	}
 	if stored.Run >= 0 { // it is one for the present federation
 		o.former, o.over, o.federation = false, false, view.Cluster().FederationID
+	} else if v.all[key] == nil { // the slots are still those of the former one
+		o.former, o.federation = true, view.Cluster().Former.FederationID
 	}
 	o.run = stored.Run
 	v.all[key] = o

@@ -90,16 +90,18 @@ func (t *globalTerm) place() {
 		}
 		var changes []region.Change
 		var compared []store.Write
+		var lost []region.Slot
 		for _, a := range plan.Actions {
 			if t.w.Tracing() {
 				t.w.Tracef("%s: plan %s", t.g.name, a)
 			}
 			if a.Kind == place.Takeover && !a.Slot.Vacant { // the write must check that the verdict still holds
 				compared = append(compared, store.Write{Key: regionPrefix + a.Region, Compare: true})
+				lost = append(lost, a.Slot)
 			}
 			changes = append(changes, a.Changes()...)
 		}
-		return append(putSlots(changes), compared...)
+		return slices.Concat(putSlots(changes), compared, retries{t}.takenOver(lost))
 	}, func(bool) {
 		t.placing = false
 		rollouts{t}.storeEnds(ends)
@@ -124,6 +126,7 @@ type regionInputs struct {
 	// healthy and silent count the entries of waits that have passed since the region became
 	// healthy, or silent.
 	healthy, silent int8
+	barred          int8 // the groups that it does not get now
 }
 
 // waits are the times after which a group moves or returns.
@@ -134,7 +137,7 @@ func (t *globalTerm) planInputs() planInputs {
 	for i, name := range t.names {
 		r := t.regions[name]
 		in := regionInputs{connected: r.life.Connected(), lost: r.life.Lost, never: r.life.ClusterID == "", blocked: r.life.CommitBlocked > 0,
-			behind: r.life.Behind(), unsteady: t.unsteady(r.rec)}
+			behind: r.life.Behind(), unsteady: t.unsteady(r.rec), barred: int8(len(barredNow(t, name)))}
 		if n := len(r.refused); n > 0 {
 			in.reported = r.reports > r.refused[n-1].ReportSequence
 		}
@@ -166,7 +169,7 @@ func (t *globalTerm) snapshot() (place.Snapshot, bool) {
 			pr.Free.CPUMilli = rep.free
 		}
 		out.Regions = append(out.Regions, &pr)
-		out.Returned = append(out.Returned, r.refused...)
+		out.Returned = append(append(out.Returned, r.refused...), barredNow(t, name)...)
 	}
 	for _, name := range sortedKeys(t.jobs) {
 		j := rollouts{t}.toPlace(t.jobs[name])

@@ -9,10 +9,13 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/lease"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/accept"
 	"github.com/nusa-scheduler/nusa/regional/presence"
+	"github.com/nusa-scheduler/nusa/regional/regionlease"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 	"github.com/nusa-scheduler/nusa/sim/world/machine"
 )
 
@@ -468,4 +471,46 @@ func (t *globalTerm) down(j *place.Job) map[string]int {
 		out[group] = max(0, must-running)
 	}
 	return out
+}
+
+// usedIn returns what a region reports about used attempts, as regional/uplink does.
+func usedIn(view *state.View, parts map[string]place.Summary) map[groupName][]*nusav1.InstanceAttempts {
+	out := map[groupName][]*nusav1.InstanceAttempts{}
+	for g := range view.Groups() {
+		version := parts[g.Key.Job].Version
+		job, ok := view.Job(g.Key.JobKey(), version)
+		if !ok || g.Key.Local || job.Group(g.Key.Group) == nil || job.Group(g.Key.Group).Retry == nil {
+			continue
+		}
+		for _, s := range g.Slots {
+			if s.Desired == state.Run && s.JobVersion == version {
+				if used := wire.AttemptsToProto(view, s, s.From, s.To); len(used) > 0 {
+					key := groupName{g.Key.Job, g.Key.Group}
+					out[key] = append(out[key], used...)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// limits commits the limits that later masters rely on, as regional/master/limits.go does.
+func (m *master) limits() {
+	if m.l.ended || m.srv.old {
+		return
+	}
+	now := m.srv.h.Clock()
+	cmd, again := regionlease.Limits{Cluster: m.view().Cluster(), Level: m.r.level(), NodeLease: m.r.nodeLease, Led: now - m.elected,
+		RegionLease: m.up.length, RegionLeaseFor: now - m.up.lengthSince, StopTime: func() time.Duration { return max(m.view().LongestStop(), m.stop) }}.Due()
+	m.limitsSet++
+	if set := m.limitsSet; again > 0 {
+		m.p.After(again, func() {
+			if m.limitsSet == set {
+				m.limits()
+			}
+		})
+	}
+	if cmd != nil {
+		m.propose(state.Command{SetLimits: cmd}, nil)
+	}
 }

@@ -198,14 +198,14 @@ func (a *agent) apply(al *agentAlloc, do reconcile.Action) {
 	case reconcile.Start:
 		a.startRun(al, do)
 	case reconcile.Close:
-		al.act.Closing = &reconcile.Outcome{State: do.State, Reason: do.Reason, Message: do.Message}
+		al.act.Closing = &reconcile.Outcome{State: do.State, Reason: do.Reason, Message: do.Message, Failure: do.Failure}
 	case reconcile.StopRun:
 		a.r.w.watch.stopping(a, al, do.Reason)
 		t := al.act.Tasks[task]
 		al.setTask(t.Stopping(do.Reason))
 		a.stopRun(al, runID{id, do.Run}, do.Grace)
 	case reconcile.End:
-		al.act.End = &reconcile.Outcome{State: do.State, Reason: do.Reason, Message: do.Message}
+		al.act.End = &reconcile.Outcome{State: do.State, Reason: do.Reason, Message: do.Message, Failure: do.Failure}
 	case reconcile.Remove:
 		delete(a.allocs, id)
 		a.order = sortedKeys(a.allocs)
@@ -329,6 +329,10 @@ func (a *agent) runEnded(id runID, r *run) {
 	}
 	e := reconcile.TaskActual{Phase: reconcile.Ended, Run: id.run, Finished: a.timeline(), ExitCode: r.exit}
 	switch r.cause {
+	case causeExited:
+		if r.exit == exitMemory {
+			e.Signal, e.Category = 9, reconcile.CategoryOOM
+		}
 	case causeStopped:
 		e.Reason = reconcile.StoppedByAgent
 	case causeLease:

@@ -8,6 +8,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/plant"
+	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/sim/world/machine"
 	"github.com/nusa-scheduler/nusa/sim/world/store"
 )
@@ -222,6 +223,9 @@ func (t *globalTerm) receive(s *globalSession, m any) {
 		r.report = &m
 		r.reports++
 		t.wakePlacer()
+	case letterReply:
+		t.step(s.name, region.Received{Stream: s.number})
+		retries{t}.lettersCame(m)
 	case goodbye:
 		s.e.Close()
 		t.step(s.name, region.StreamEnded{Stream: s.number})
@@ -314,7 +318,7 @@ func (t *globalTerm) welcome(s *globalSession, m regionHello, step func() (regio
 			t.w.watch.arrived(m.name)
 		}
 		r.life, r.session, s.name, s.fence = next, s, m.name, next.Fence
-		r.refused, r.calls = nil, false
+		r.refused, r.barred, r.calls = nil, nil, false
 		t.soft++
 		s.cursor, s.level = r.orders.Cursor(m.orders), t.level()
 		s.e.Send(globalWelcome{federation: t.federation, term: t.leadership.term, fence: next.Fence, revision: t.rev, level: t.level(), lease: t.g.lease, confirm: slices.Contains(t.leadership.unconfirmed, m.name), asks: t.w.asks})
@@ -339,6 +343,9 @@ func (s *globalSession) wake() {
 			if !more {
 				return
 			}
+			for i := range b.Items {
+				b.Items[i].Value = retries{s.t}.withAttempts(b.Items[i].Value)
+			}
 			s.e.Send(slotOrders{b})
 		}
 	})
@@ -353,7 +360,11 @@ func (t *globalTerm) answers(s *globalSession, m slotAnswers) {
 		var out region.Outcome
 		t.commit(func() []store.Write {
 			out = t.applyAnswer(from, a)
-			return putSlots(out.Changes)
+			ws := putSlots(out.Changes)
+			if len(ws) > 0 {
+				ws = append(ws, retries{t}.answered(a, m.used[i])...)
+			}
+			return ws
 		}, func(ok bool) {
 			if ok {
 				t.noteAnswer(from, a, out)
@@ -385,10 +396,59 @@ func (t *globalTerm) noteAnswer(from string, a region.Answer, out region.Outcome
 		return
 	}
 	r := t.region(from)
+	if a.Reason == string(state.ReasonOtherRegion) {
+		r.bar(a, j.version, t.now())
+		t.soft++
+		t.w.watch.retries.barred(t, from, a, j.version)
+		return
+	}
 	if len(r.refused) > 50 {
 		r.refused = r.refused[1:]
 	}
 	t.soft++
 	r.refused = append(r.refused, place.Returned{Namespace: "default", Job: a.Job, Group: a.Group, Ask: askHashes[j.group(a.Group).cpu], Region: from,
 		Reason: a.Reason, ReportSequence: r.reports})
+}
+
+// barredFor is how long a region gets no instances of a group from which a retry policy has moved one. It doubles up to
+// barredMost.
+const (
+	barredFor  = time.Minute
+	barredMost = 5 * time.Minute
+)
+
+// barredGroup is a group that a region does not get for a while.
+type barredGroup struct {
+	groupName
+	version  int64
+	at       time.Duration
+	times    int
+	sequence uint64
+}
+
+func (a *barredGroup) left(now time.Duration) time.Duration {
+	return max(0, min(barredMost, barredFor<<min(a.times-1, 16))-(now-a.at))
+}
+
+// bar notes that a region has returned an instance because of its retry policy, as global/state does.
+func (r *globalRegion) bar(a region.Answer, version int64, now time.Duration) {
+	next := barredGroup{groupName{a.Job, a.Group}, version, now, 1, r.reports}
+	if i := slices.IndexFunc(r.barred, func(o barredGroup) bool { return o.groupName == next.groupName }); i >= 0 {
+		next.times = r.barred[i].times
+		if next.sequence > r.barred[i].sequence {
+			next.times++
+		}
+		r.barred = slices.Delete(r.barred, i, i+1)
+	}
+	r.barred = append(r.barred, next)
+}
+
+// barredNow returns the groups that a region does not get now. The latest version of a job begins again.
+func barredNow(t *globalTerm, name string) (out []place.Returned) {
+	for _, a := range t.regions[name].barred {
+		if left := a.left(t.now()); left > 0 && t.jobs[a.job] != nil && t.jobs[a.job].version == a.version {
+			out = append(out, place.Returned{Namespace: "default", Job: a.job, Group: a.group, Region: name, Reason: string(state.ReasonOtherRegion), Backoff: left, ReportSequence: a.sequence})
+		}
+	}
+	return out
 }

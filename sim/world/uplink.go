@@ -9,10 +9,12 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/plant"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/accept"
 	"github.com/nusa-scheduler/nusa/regional/regionlease"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 	"github.com/nusa-scheduler/nusa/sim/world/machine"
 )
 
@@ -56,13 +58,17 @@ type (
 	slotOrder struct {
 		slot region.Slot
 		job  *jobVersion
+		used []*nusav1.InstanceAttempts // in other regions
 	}
 	slotOrders struct{ b link.Batch[slotOrder] }
 	ordersAck  struct {
 		at    link.Position
 		index uint64
 	}
-	slotAnswers  struct{ list []state.Answer }
+	slotAnswers struct {
+		list []state.Answer
+		used [][]*nusav1.InstanceAttempts // by answer
+	}
 	regionReport struct {
 		*regionSums
 		slotsRevision int64
@@ -80,8 +86,9 @@ type (
 		held map[groupName]int
 		// lost counts the instances whose only attempts are on lost nodes.
 		lost map[groupName]int
-		// parts and versions are only in worlds with life.
+		// parts, used and versions are only in worlds with life.
 		parts    map[string]place.Summary
+		used     map[groupName][]*nusav1.InstanceAttempts
 		versions map[versionOfGroup]versionCount
 	}
 	goodbye struct{}
@@ -195,6 +202,8 @@ func (u *uplink) receive(s *upSession, msg any) {
 	case slotOrders:
 		s.waiting = append(s.waiting, msg)
 		u.commitNext(s)
+	case letterCall:
+		collect(u, s, msg.call)
 	case regionGrant:
 		g := regionlease.Grant{ID: msg.id, Duration: min(msg.lease, s.length), Basis: regionlease.Basis{Term: msg.term.Number, Nonce: msg.term.Nonce,
 			Fence: msg.fence, Incarnation: msg.incarnation, Orders: state.Position(msg.orders)}}
@@ -268,6 +277,9 @@ func (u *uplink) commitNext(s *upSession) {
 	included := map[*jobVersion]bool{}
 	for _, item := range change.Upserts {
 		o := state.SlotOrder{Slot: slotToState(&item.Value.slot)}
+		if view.Cluster().FeatureLevel >= state.AttemptsLevel {
+			o.Attempts = wire.AttemptsFromProto(item.Value.used)
+		}
 		if v := item.Value.job; v != nil && !included[v] {
 			o.Job, included[v] = v.toState(false), true
 		}
@@ -373,9 +385,14 @@ func (u *uplink) answer(s *upSession, all bool) {
 		}
 	}
 	s.sent, u.once = now, now
-	if len(out) > 0 {
-		s.e.Send(slotAnswers{out})
+	if len(out) == 0 {
+		return
 	}
+	msg := slotAnswers{list: out}
+	for i := range out {
+		msg.used = append(msg.used, usedBy(u.m.view(), &out[i]))
+	}
+	s.e.Send(msg)
 }
 
 func (u *uplink) reportEvery(s *upSession) {
@@ -437,6 +454,7 @@ func sum(in sched.Input, asked []place.Ask, life bool) *regionSums {
 	}
 	if life {
 		out.parts, out.versions = summaries(in.View), versionCounts(in.View)
+		out.used = usedIn(in.View, out.parts)
 	}
 	t := sched.Sum(in.View)
 	out.ready, out.free = int(t.Ready), t.Free.CPUMilli
@@ -495,25 +513,4 @@ func (m *master) sendGrant(n *nodeState, e *machine.End, id uint64) {
 		n.empty = id
 	}
 	e.Send(nodeGrant{id: id, lease: length, regionLeft: st.Left, continues: suspect})
-}
-
-// limits commits the limits that later masters rely on, as regional/master/limits.go does.
-func (m *master) limits() {
-	if m.l.ended || m.srv.old {
-		return
-	}
-	now := m.srv.h.Clock()
-	cmd, again := regionlease.Limits{Cluster: m.view().Cluster(), Level: m.r.level(), NodeLease: m.r.nodeLease, Led: now - m.elected,
-		RegionLease: m.up.length, RegionLeaseFor: now - m.up.lengthSince, StopTime: func() time.Duration { return max(m.view().LongestStop(), m.stop) }}.Due()
-	m.limitsSet++
-	if set := m.limitsSet; again > 0 {
-		m.p.After(again, func() {
-			if m.limitsSet == set {
-				m.limits()
-			}
-		})
-	}
-	if cmd != nil {
-		m.propose(state.Command{SetLimits: cmd}, nil)
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/sim/world/attempts"
 	"github.com/nusa-scheduler/nusa/sim/world/machine"
 	"github.com/nusa-scheduler/nusa/sim/world/store"
 )
@@ -41,6 +42,7 @@ type watch struct {
 	life        lifeSeen
 	kids        kidsSeen
 	overrides   overrideWatch
+	retries     *retryWatch
 	turns       turnWatch
 }
 
@@ -72,6 +74,9 @@ type Stats struct {
 	Steps, Forks, Faults, Operations                  int
 	Verdicts, Moves, Heals, Elections, Terms, Reasons int
 	LeaseEnds, Failbacks                              int
+	// Left counts the answers by which regions returned instances because of their retry policies, and Letters the dead
+	// letters.
+	Left, Letters int
 	// Alarms counts the terms that began with the stored alarm of a mass loss.
 	Alarms int
 }
@@ -92,11 +97,13 @@ func (s *Stats) Add(o Stats) {
 	s.LeaseEnds += o.LeaseEnds
 	s.Failbacks += o.Failbacks
 	s.Alarms += o.Alarms
+	s.Left += o.Left
+	s.Letters += o.Letters
 }
 
 func newWatch(w *world) *watch {
 	return &watch{w: w, live: map[instance][]*run{}, exited: map[instance]int64{}, epochs: map[instance]*epochsSeen{}, owners: map[groupName]map[int]owned{}, greatest: map[groupName]map[int]owned{},
-		fences: map[string]region.Record{}, lastMessage: map[string]time.Duration{}, overrides: overrideWatch{w, map[overrideKey]*overridden{}, map[string]bool{}}, turns: turnWatch{w: w, begun: map[string]*turns{}, unpaused: map[string]int64{}, failed: map[string]int64{}}}
+		fences: map[string]region.Record{}, lastMessage: map[string]time.Duration{}, retries: &retryWatch{w: w, checker: attempts.Checker{Stay: w.seed%5 == 3}}, overrides: overrideWatch{w, map[overrideKey]*overridden{}, map[string]bool{}}, turns: turnWatch{w: w, begun: map[string]*turns{}, unpaused: map[string]int64{}, failed: map[string]int64{}}}
 }
 
 func (v *watch) fail(invariant int, format string, args ...any) {
@@ -210,6 +217,7 @@ func (v *watch) reap(r *run) {
 	}
 	if r.cause == causeExited {
 		v.exited[r.o.instance] = v.w.Now
+		v.kids.exited(r)
 	}
 	if r.cause == causeLease {
 		v.stats.LeaseEnds++
@@ -312,6 +320,7 @@ func (v *watch) stored(key string, old, next any) {
 		v.turns.keptHealthy(next)
 	case strings.HasPrefix(key, slotPrefix):
 		v.early(old, next)
+		v.retries.offered(next)
 		v.turns.stored(old, next)
 		v.storedSlot(old, next)
 	case strings.HasPrefix(key, regionPrefix):
@@ -401,6 +410,8 @@ func (v *watch) moved(was, is region.Slot) {
 // restored takes over the contents of a store that was restored from an old copy.
 func (v *watch) restored() {
 	v.restoredAt = v.w.Now
+	v.retries.checker.Stay = true // the store has forgotten what instances have used
+	v.retries.checker.ForgetWhere(func(attempts.Key, *attempts.Life) bool { return true })
 	v.owners, v.fences, v.term = map[groupName]map[int]owned{}, map[string]region.Record{}, region.Term{}
 	if rec, ok := v.w.etcd.Keys[leadershipKey]; ok {
 		v.term = rec.Value.(leadershipRecord).term
@@ -422,7 +433,7 @@ func (v *watch) restored() {
 // restoredRegion takes over the numbers of a region's log that was restored from an old copy.
 func (v *watch) restoredRegion(r *regionSim) {
 	c, n := r.raft.st.Snapshot().Cluster(), &v.logs[r.num]
-	v.life.forget(r)
+	v.retries.checker.ForgetWhere(func(k attempts.Key, l *attempts.Life) bool { return l.Region == r.name || k.Region == r.name })
 	v.overrides.restored(r)
 	n.federation = c.FederationID
 	n.leadership, n.fence, n.incarnation, n.raftTerm = c.LeadershipTerm, c.Fence, c.Incarnation, r.raft.term
