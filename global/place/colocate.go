@@ -17,8 +17,10 @@ func (pl *placer) placeSet(works []*work) {
 	if !works[0].job.Explain && unplaced(works) == 0 {
 		return
 	}
-	if !pl.eachVersion(works, func() { pl.placeTogether(works) }) {
-		pl.placeTogether(works)
+	// The groups open a region in proportion, so all instances come first, whatever version they get.
+	pl.placeTogether(works)
+	if unplaced(works) > 0 {
+		pl.eachVersion(works, func() { pl.placeTogether(works) })
 	}
 }
 
