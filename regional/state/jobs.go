@@ -330,7 +330,8 @@ func (v *View) StoredVersions(key JobKey) []*StoredVersion {
 
 // HowItRan says how the present version of one of the region's own jobs runs, or ran until the job was stopped:
 // what has failed, and whether every instance runs the version, or has completed. It is derived from the
-// instances, so it does not know what was before.
+// instances, so it does not know what was before. A service has not failed while most of its instances run the version:
+// it may have run for weeks before one of them crashed.
 func (v *View) HowItRan(l *LocalJob) (failed string, complete bool) {
 	job, ok := v.Job(l.Key(), l.Version)
 	if l.Stopped || !ok {
@@ -346,7 +347,9 @@ func (v *View) HowItRan(l *LocalJob) (failed string, complete bool) {
 		if !ok {
 			continue
 		}
-		failed = cmp.Or(failed, g.failing(job.Groups[i].Name))
+		if job.Type == Batch || 2*(g.byState[Running]-g.outdated) <= g.wanted {
+			failed = cmp.Or(failed, g.failing(job.Groups[i].Name))
+		}
 		wanted += g.wanted
 		complete = complete && g.byState[good] == g.wanted && g.outdated == 0
 	}

@@ -184,6 +184,31 @@ func TestOwnVersionThatIsTriedAgain(t *testing.T) {
 	}
 }
 
+// TestOwnVersionThatMostRun: one failing instance of three is no failure of the version; two are.
+func TestOwnVersionThatMostRun(t *testing.T) {
+	l := atLevel(t, VersionLevel)
+	c := own("api", "a", "")
+	c.SubmitLocalJob.Job.Groups[0].Count = 3
+	l.ok(c)
+	for i := range 3 {
+		id := fmt.Sprint("i", i)
+		l.ok(Command{ApplyPlan: &ApplyPlan{Places: []PlaceGroup{{
+			Key: GroupKey{"default", "api", "web", true}, JobVersion: 1, Allocs: []PlaceAlloc{{ID: id, Index: int32(i), NodeID: "n1"}}}}}})
+		l.ok(testReport("n1", AllocReport{ID: id, State: Running}))
+		if a, ok := l.Alloc(id); ok && a.Proving && a.UpUnixNano > 0 {
+			l.ok(Command{ApplyPlan: &ApplyPlan{Proven: []ProveAlloc{{ID: id, UpUnixNano: a.UpUnixNano}}}})
+		}
+	}
+	for i, want := range []string{"1=a ran", "1=a", "1=a failed: 2 of 3 instances of group web, which are tried again"} {
+		if i > 0 {
+			l.ok(testReport("n1", AllocReport{ID: fmt.Sprint("i", i), State: Failed}))
+		}
+		if got := listed(l.Snapshot(), ownKey); got != want {
+			t.Errorf("after %d failures: %s, want %s", i, got, want)
+		}
+	}
+}
+
 // TestOwnVersionsNeedALevel: below the level the state is that of a server that does not know versions.
 func TestOwnVersionsNeedALevel(t *testing.T) {
 	l := atLevel(t, VersionLevel-1)
