@@ -360,6 +360,12 @@ type regionShare struct {
 // It may start what its slots that must run allow, while what leaves still runs.
 func (r *regionShare) uses() int { return max(r.has+r.leaves, r.back) }
 
+// inherit gives what stays in the region the share of what leaves it. Otherwise, instances that run would have no share, and
+// other regions would get that share once the rest has left.
+func (r *regionShare) inherit() {
+	r.has += max(0, min(r.open-r.has, r.back-r.leaves-r.has))
+}
+
 // leave counts a slot that is being stopped or revoked in a region. What a lost region does not confirm holds up
 // nobody: none of it counts if another region may take it over, and otherwise only the share that the slot has.
 func (r *regionShare) leave(s *region.Slot, movable bool, at *Region) {
@@ -470,6 +476,7 @@ func divideParallel(all []regionShare, total int) {
 		amount = func(r *regionShare) int { return r.has }
 	} else {
 		for i := range all {
+			all[i].inherit()
 			left -= all[i].uses()
 		}
 	}

@@ -40,6 +40,8 @@ func TestSharesWaitForWhatLeaves(t *testing.T) {
 		"one of two slots of a lost region may move":               {3, []region.Slot{slot("lost", 0, 2, 0, run), slot("lost", 6, 7, 3, run), slot("sea", 2, 6, 0, run)}, "lost 1, sea 2"},
 		"a lost region has a share, and its slot stays there":      {2, []region.Slot{slot("lost", 6, 8, 2, run), slot("sea", 2, 6, 0, run)}, ""},
 		"nobody needs the share of a lost region":                  {2, []region.Slot{slot("lost", 0, 2, 2, run)}, ""},
+		"the slot with the share leaves, and others stay":          {3, []region.Slot{slot("osa", 0, 2, 0, run), slot("osa", 2, 3, 3, leaves), slot("sea", 3, 6, 0, run)}, "osa 2"},
+		"that slot has left":                                       {3, []region.Slot{slot("osa", 0, 2, 2, run), slot("sea", 2, 6, 0, run)}, "sea 1"},
 		"parallel became smaller":                                  {1, []region.Slot{slot("osa", 0, 4, 2, run), slot("osa", 4, 5, 2, leaves)}, "osa 1"},
 	} {
 		j := &Job{Name: "sum", Type: Batch, Groups: []Group{{Name: "part", Count: 6, Parallel: test.parallel}}, Slots: test.slots,
