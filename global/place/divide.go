@@ -433,25 +433,29 @@ func regionShares(j *Job, g *Group, regions regionList) (all []regionShare) {
 		}
 	}
 	for i := range all {
-		owned := 0
-		for _, s := range all[i].slots {
-			owned += s.Count()
-		}
-		if c, known := reported(j, g.Name, all[i].region, owned); known {
+		if c, known := reported(j, g.Name, all[i].region, all[i].slots); known {
 			all[i].open = min(all[i].open, c.Open)
 		}
 	}
 	return all
 }
 
-// reported returns what a region reports about a group of which it must run owned instances, if the report is about
-// these. A summary from before the latest offers says nothing about their instances. One with instances that an
+// reported returns what a region reports about a group, if the report is about slots, those that it must run. A summary
+// from before the latest offers says nothing about their instances. Neither does one from before the newest version of
+// slots that have not ended: an instance that had failed is tried again with that version. One with instances that an
 // override holds does not count either: the region keeps their share. It may clear the override while it is
 // disconnected, and then runs them.
-func reported(j *Job, group, name string, owned int) (c GroupCounts, known bool) {
+func reported(j *Job, group, name string, slots []*region.Slot) (c GroupCounts, known bool) {
 	sum := j.summaryOf(name)
 	if sum == nil || sum.Run != j.Run {
 		return GroupCounts{}, false
+	}
+	owned := 0
+	for _, s := range slots {
+		owned += s.Count()
+		if s.State != region.Done && sum.Version != 0 && s.JobVersion > sum.Version {
+			return GroupCounts{}, false
+		}
 	}
 	c = sum.Groups[group]
 	return c, c.Open+c.Ended == owned

@@ -149,13 +149,14 @@ func (dr *drainer) some(w *work, name string) {
 // since the latest change of its slots. The lowest indices begin first, so these are the last ones. A few of the last
 // ones run if lower ones have failed and wait for their next attempt.
 func (dr *drainer) waiting(w *work, name string) int {
-	owned := 0
-	for _, s := range w.job.slotsOf(w.group.Name) {
-		if s.Region == name && s.Desired == region.DesiredRun && !s.Vacant {
-			owned += s.Count()
+	var slots []*region.Slot
+	all := w.job.slotsOf(w.group.Name)
+	for i := range all {
+		if s := &all[i]; s.Region == name && s.Desired == region.DesiredRun && !s.Vacant {
+			slots = append(slots, s)
 		}
 	}
-	if c, known := reported(w.job, w.group.Name, name, owned); known && w.group.Parallel > 0 {
+	if c, known := reported(w.job, w.group.Name, name, slots); known && w.group.Parallel > 0 {
 		return min(c.Waiting, c.Open)
 	}
 	return 0

@@ -56,6 +56,29 @@ func TestSharesWaitForWhatLeaves(t *testing.T) {
 	}
 }
 
+// TestSharesKnowTheNewestVersion: an instance that has failed is tried again with a new version. So a summary from before the
+// region has the version does not say how many instances have not ended.
+func TestSharesKnowTheNewestVersion(t *testing.T) {
+	for _, test := range []struct {
+		version, summary int64
+		want             string
+	}{{1, 1, "osa 1, sea 1"}, {2, 1, ""}, {2, 2, "osa 1, sea 1"}, {2, 0, "osa 1, sea 1"}} {
+		slot := func(at string, from, to, parallel int, version int64, state region.SlotState) region.Slot {
+			return region.Slot{Job: "sum", Group: "part", From: from, To: to, Region: at, Parallel: parallel, JobVersion: version, Desired: region.DesiredRun, State: state}
+		}
+		j := &Job{Name: "sum", Type: Batch, Version: test.version, Groups: []Group{{Name: "part", Count: 6, Parallel: 2}},
+			Slots:     []region.Slot{slot("osa", 0, 2, 0, 1, region.Done), slot("osa", 2, 5, 2, test.version, region.Accepted), slot("sea", 5, 6, 0, test.version, region.Accepted)},
+			Summaries: []Summary{{Region: "osa", Version: test.summary, Groups: map[string]GroupCounts{"part": {Live: 5, Ended: 4, Open: 1}}}}}
+		var got []string
+		for _, a := range shares(j, regionList{{Name: "osa"}, {Name: "sea"}}, nil) {
+			got = append(got, fmt.Sprint(a.Region, " ", a.Parallel))
+		}
+		if out := strings.Join(got, ", "); out != test.want {
+			t.Errorf("version %d, reported %d: the shares become %q, want %q", test.version, test.summary, out, test.want)
+		}
+	}
+}
+
 // TestSharesNeverExceedParallel: whatever regions begin, as far as their shares allow, end and get, and
 // whichever share is written first, at most the total runs at once. In the end everything has run.
 func TestSharesNeverExceedParallel(t *testing.T) {

@@ -106,7 +106,60 @@ func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 			}
 		}
 	}
+	if len(out.Released) > 0 || len(out.Moved) > 0 {
+		out.Changes = passShareOn(slots, region, a, out.Changes)
+	}
 	return out
+}
+
+// passShareOn gives what the region may run of the group to a slot that stays, if the slots that the region gave up
+// had that share. Otherwise instances of the other slots would run without a share, and other regions would get it. A slot
+// that was being revoked had as much as the whole region may run, or less.
+func passShareOn(slots []Slot, region string, a Answer, changes []Change) []Change {
+	runs := func(s *Slot) bool {
+		return s.Region == region && !s.Vacant && s.Desired == DesiredRun && s.Namespace == a.Namespace && s.Job == a.Job && s.Group == a.Group
+	}
+	changed := func(s *Slot) int {
+		return slices.IndexFunc(changes, func(c Change) bool { return c.Slot.From == s.From })
+	}
+	had, has, revoked := 0, 0, 0
+	var heir *Slot
+	take := func(s *Slot) {
+		if !runs(s) {
+			return
+		}
+		has += s.Parallel
+		if heir == nil && s.State != Done {
+			heir = s
+		}
+	}
+	for i := range slots {
+		s := &slots[i]
+		if runs(s) {
+			had += s.Parallel
+		}
+		if changed(s) < 0 {
+			take(s)
+		} else if s.Region == region && s.Desired == DesiredRevoke {
+			revoked = max(revoked, s.Parallel)
+		}
+	}
+	for i := range changes {
+		if !changes[i].Delete {
+			take(&changes[i].Slot)
+		}
+	}
+	had = max(had, revoked)
+	if heir == nil || has >= had {
+		return changes
+	}
+	next := *heir
+	next.Parallel += had - has
+	if k := changed(heir); k >= 0 {
+		changes[k].Slot = next
+		return changes
+	}
+	return append(changes, Change{Slot: next})
 }
 
 // shareOnce corrects Parallel of slots that must run again. What other slots of the region may run counts

@@ -50,3 +50,59 @@ func TestSplitsKeepTheShare(t *testing.T) {
 		}
 	}
 }
+
+// TestShareStaysInTheRegion: a region that gives a slot up may run as many instances of its other slots as before, at most. A slot
+// that was revoked has kept the share of the whole from which it was split.
+func TestShareStaysInTheRegion(t *testing.T) {
+	slot := func(from, to, parallel int, desired region.Desired, state region.SlotState) region.Slot {
+		return region.Slot{Namespace: "d", Job: "j", Group: "g", From: from, To: to, Region: "osaka", State: state, Desired: desired, Generation: 5, Parallel: parallel}
+	}
+	const run, revoke, stop = region.DesiredRun, region.DesiredRevoke, region.DesiredStop
+	elsewhere := slot(8, 9, 0, run, region.Accepted)
+	elsewhere.Region = "nagoya"
+	for name, test := range map[string]struct {
+		slots []region.Slot
+		state region.SlotState
+		from  int // the answer is about from ≤ i < from+2
+		want  int // what the region may run then
+	}{
+		"the slot with the share is returned":       {[]region.Slot{slot(0, 2, 3, run, region.Accepted), slot(2, 6, 0, run, region.Accepted)}, region.Returned, 0, 3},
+		"a slot with a part of it is returned":      {[]region.Slot{slot(0, 2, 1, run, region.Accepted), slot(2, 6, 2, run, region.Accepted)}, region.Returned, 0, 3},
+		"a part of a slot is returned":              {[]region.Slot{slot(0, 4, 3, run, region.Accepted), slot(4, 6, 0, run, region.Accepted)}, region.Returned, 1, 3},
+		"parts of two slots are returned":           {[]region.Slot{slot(0, 2, 3, run, region.Accepted), slot(2, 6, 0, run, region.Accepted)}, region.Returned, 1, 3},
+		"the slot with the share was revoked":       {[]region.Slot{slot(0, 2, 3, revoke, region.Accepted), slot(2, 6, 0, run, region.Accepted)}, region.Revoked, 0, 3},
+		"a part of the slot with it was revoked":    {[]region.Slot{slot(0, 2, 3, revoke, region.Accepted), slot(2, 6, 3, run, region.Accepted)}, region.Revoked, 0, 3},
+		"what stays has got a part of it already":   {[]region.Slot{slot(0, 2, 3, revoke, region.Accepted), slot(2, 6, 1, run, region.Accepted)}, region.Revoked, 0, 3},
+		"what was stopped frees its share":          {[]region.Slot{slot(0, 2, 3, stop, region.Accepted), slot(2, 6, 0, run, region.Accepted)}, region.Stopped, 0, 0},
+		"nothing else of the region runs":           {[]region.Slot{slot(0, 2, 3, run, region.Accepted), slot(2, 6, 0, run, region.Done)}, region.Returned, 0, 0},
+		"only another region has more of the group": {[]region.Slot{slot(0, 2, 3, run, region.Accepted), elsewhere}, region.Returned, 0, 0},
+	} {
+		slots := slices.Clone(test.slots)
+		changes := region.ApplyAnswer(slots, "osaka", region.Answer{Namespace: "d", Job: "j", Group: "g", From: test.from, To: test.from + 2, Generation: 5, State: test.state}).Changes
+		if len(changes) == 0 {
+			t.Errorf("%s: the answer changes nothing", name)
+		}
+		seen := map[int]bool{}
+		for _, c := range changes {
+			if seen[c.Slot.From] {
+				t.Errorf("%s: two changes of one slot: %v", name, changes)
+			}
+			seen[c.Slot.From] = true
+			slots = slices.DeleteFunc(slots, func(s region.Slot) bool { return s.From == c.Slot.From })
+			if !c.Delete {
+				slots = append(slots, c.Slot)
+			}
+		}
+		got := 0
+		for _, s := range slots {
+			if s.Region == "osaka" && s.Desired == run && !s.Vacant {
+				got += s.Parallel
+			} else if s.Region == "nagoya" && s.Parallel > 0 {
+				t.Errorf("%s: region nagoya gets a share", name)
+			}
+		}
+		if got != test.want {
+			t.Errorf("%s: region osaka may run %d instances, want %d: %v", name, got, test.want, slots)
+		}
+	}
+}
