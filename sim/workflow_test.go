@@ -207,7 +207,7 @@ func TestLifeOfAWorkflow(t *testing.T) {
 		st = w.await(gated, nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_SUCCEEDED)
 		check(st, "a succeeded 1, b succeeded 1, clean succeeded 2, gate succeeded 0, long succeeded 2")
 
-		l := letters{w.schedules}
+		l := letters(w)
 		before := l.list(fails.GetName() + "--try--r3")
 		if len(before) != 1 || before[0].GetState() != nusav1.DeadLetterState_DEAD_LETTER_STATE_OPEN {
 			t.Fatalf("the failed step has left %v", before)
