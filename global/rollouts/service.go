@@ -35,7 +35,7 @@ func (s *Service) job(ref *nusav1.JobRef) (*api.Term, state.JobKey, error) {
 	return term, k, err
 }
 
-// ask makes a call about one of a region's own jobs, of which the region keeps the versions.
+// ask makes a call about one of a region's own jobs. The region keeps the versions of these jobs.
 func ask[T any](term *api.Term, region string, call func(nusav1.RolloutsClient) (T, error)) (out T, err error) {
 	conn, err := term.Dial(region)
 	if err != nil {

@@ -223,7 +223,7 @@ func TestWrongConfigs(t *testing.T) {
 	}
 }
 
-// BenchmarkWrongConfigs: 100 tasks and 1,000 regions with two kinds of nodes, of which only the last region accepts
+// BenchmarkWrongConfigs: 100 tasks and 1,000 regions with two kinds of nodes. Only the last region accepts
 // the config. The lock is held meanwhile.
 func BenchmarkWrongConfigs(b *testing.B) {
 	kinds := make([][]string, 1000)

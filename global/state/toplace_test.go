@@ -152,7 +152,7 @@ func TestNotRunning(t *testing.T) {
 		{"an override stops four", service, 0, &counts{Running: 1, Pending: 1, Held: 4}, 1, 0},
 		{"some have ended", batch, 0, &counts{Running: 2, Complete: 2, Failed: 1, Pending: 1}, 1, 0},
 		{"an array", batch, 2, &counts{Running: 2, Complete: 1, Pending: 3}, 0, 3},
-		{"an array of which one instance starts", batch, 2, &counts{Running: 1, Starting: 1, Pending: 4}, 1, 4},
+		{"an array with one starting instance", batch, 2, &counts{Running: 1, Starting: 1, Pending: 4}, 1, 4},
 		{"the last instances of an array", batch, 4, &counts{Running: 1, Complete: 4, Pending: 1}, 1, 1},
 	} {
 		spec := testJob("api", 6)

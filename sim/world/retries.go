@@ -445,8 +445,7 @@ func (v *retryWatch) stored(l *nusav1.DeadLetter) {
 	}
 }
 
-// triedSurely reports whether the store has a later attempt of the step of which a job is an attempt, or the step waits
-// for one.
+// triedSurely reports whether the store has a later attempt of the same step than a job, or the step waits for one.
 func (t retries) triedSurely(job string) bool {
 	k := t.w.kids[job]
 	r, _ := t.w.etcd.Value(flowPrefix + k.of).(*flowRecord)

@@ -82,7 +82,7 @@ func named(d protoreflect.MessageDescriptor) bool {
 	return false
 }
 
-// special are the types of objects with names of which nameOf knows more than their fields.
+// special are the types whose names nameOf does not derive from their fields alone.
 var special = []protoreflect.FullName{
 	(&nusav1.Job{}).ProtoReflect().Descriptor().FullName(),
 	(&nusav1.ScheduleStatus{}).ProtoReflect().Descriptor().FullName(),
