@@ -65,7 +65,7 @@ func list(ctx context.Context, c *cli.Session, req *nusav1.ListJobsRequest, stat
 			}
 		}
 		out.NextPageToken = page.GetNextPageToken()
-		if most > 0 && len(out.GetJobs()) == most {
+		if most > 0 && len(out.GetJobs()) >= most {
 			return "", err
 		}
 		return page.GetNextPageToken(), err
