@@ -68,7 +68,7 @@ type Config struct {
 	// Logger gets the logs. Default: slog.Default().
 	Logger *slog.Logger
 	// Clock returns the time since a fixed moment, which may be any. The clock must continue while
-	// the host is suspended. Default: CLOCK_BOOTTIME.
+	// the host is suspended. Default: CLOCK_BOOTTIME, by a boottime.Clock.
 	Clock func() time.Duration
 	// Lease is the duration of a region's lease. Default 15 s.
 	Lease time.Duration
@@ -201,7 +201,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Logger = slog.Default()
 	}
 	if c.Clock == nil {
-		c.Clock = boottime.Now
+		c.Clock = boottime.NewClock().Now
 	}
 	for _, d := range []struct {
 		field *string

@@ -1,4 +1,3 @@
-// Package boottime reads the clock by which leases are counted.
 package boottime
 
 import (
