@@ -99,10 +99,10 @@ integration-long: build ## the long ones: drivers, change of keys, brokers; adds
 	$(LEDGER) 'NATS and RabbitMQ' $(INTEGRATION) -p 1 ./global/buses ./global/intakes
 	$(LEDGER) '50 Incus instances at once' $(INTEGRATION) -p 1 -run '^$$' -bench Speed -benchtime 1x ./agent/driver/incus
 
-bench: build ## run every benchmark, into bench/RESULTS.md: half an hour on a quiet machine
+bench: build ## run every benchmark, into bench/RESULTS.md: an hour on a quiet machine
 	$(GO) run ./bench -out bench/RESULTS.md
 
-bench-federation: build ## run the benchmarks of a federation, into their section of bench/RESULTS.md: ten minutes
+bench-federation: build ## run the benchmarks of a federation, into their section of bench/RESULTS.md: half an hour
 	$(GO) run ./bench -federation -out bench/RESULTS.md
 
 bench-quick: build ## check in a minute that every benchmark works; the figures mean nothing

@@ -28,7 +28,7 @@ func federationCases(quick bool) []federationCase {
 	}
 	var out []federationCase
 	for _, regions := range []int{5, 50, 200, 1000} {
-		size := fmt.Sprintf("--regions %d", regions)
+		size := fmt.Sprintf("--rounds 3 --regions %d", regions)
 		rest, goal := func(*federation.Result) bool { return true }, ""
 		if regions == 1000 {
 			goal = ", connected in ≤ 4 s with ≤ 20 MB down, ≤ 150 MB of memory then and idle, idle ≤ 0.05 core and ≤ 500 bytes each way, restart ≤ 3 s"
@@ -103,7 +103,7 @@ func printFederations(w io.Writer, all []federationMeasured, plans []coreLine, m
 	if len(all) == 0 {
 		return
 	}
-	fmt.Fprint(w, "\n"+federationHeading+"\n\n`nusa bench federation …`: emulated regions, and one global server with its etcd on disk.\nA third of the jobs are near a region, and a sixth run in three regions. Decided counts\nslots when regions receive them. Etcd alone stores jobs of four keys for 64 clients, with\none job in a transaction, or 31 jobs with --stream. Share is decided divided by etcd\nalone. Memory is the peak before the restart.\n"+measured+"\n")
+	fmt.Fprint(w, "\n"+federationHeading+"\n\n`nusa bench federation …`: emulated regions, and one global server with its etcd on disk.\nA third of the jobs are near a region, and a sixth run in three regions. Decided counts\nslots when regions receive them. Etcd alone stores jobs of four keys for 64 clients, with\none job in a transaction, or 31 jobs with --stream. Share is decided divided by etcd\nalone. Memory is the peak before the restart. Each figure is the median of three rounds.\n"+measured+"\n")
 	fmt.Fprint(w, "| arguments | decided /s | accepted /s | etcd alone jobs/s | share | submit → offered p50 / p99 ms | submit → running p50 / p99 ms | server CPU µs a job | peak MB | bytes written a job | goal | reached |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, m := range all {
 		for _, r := range m.results {
@@ -161,12 +161,22 @@ func printParts(w io.Writer, all []federationMeasured) {
 const partsIntro = `
 ### Beside the bare parts
 
-Each run above measures the bare parts after the server, with the same jobs and regions.
-The bare parts are the gRPC server and the etcd of a global server without decisions:
-they receive, store and send what each global tier must, and do nothing else (package
-bench/federation/parts). A cell has the figure of Nusa, that of the bare parts, and the
-first divided by the second.
+Each run above measures the server and the bare parts in turn, in three rounds, with the
+same jobs and regions. The bare parts are the gRPC server and the etcd of a global server
+without decisions: they receive, store and send what each global tier must, and do nothing
+else (package bench/federation/parts). A cell has the median of Nusa, that of the bare
+parts, and the median of the three ratios of the first to the second. ✓: Nusa reaches the
+share 0.6 of the bare parts, so a rate is at least 0.6 of theirs, and a time or a cost at
+most 1.67 times theirs.
 `
+
+// reachesShare reports whether a ratio to the bare parts reaches the share ofEtcd.
+func reachesShare(figure string, ratio float64) bool {
+	if strings.HasSuffix(figure, "per_s") {
+		return ratio >= ofEtcd
+	}
+	return ratio <= 1/ofEtcd
+}
 
 // ofParts returns the cells of a line: the figures, those of the bare parts, and the ratios.
 // It returns "" for a result without the bare parts.
@@ -181,6 +191,9 @@ func ofParts(r *federation.Result, figures []federation.Figure) string {
 		cell := short(own) + " / " + short(bare)
 		if ratio, known := r.Ratios[f.Name]; known {
 			cell += fmt.Sprintf(" = %.2f", ratio)
+			if reachesShare(f.Name, ratio) {
+				cell += " ✓"
+			}
 		}
 		line += " " + cell + " |"
 	}

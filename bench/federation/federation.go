@@ -52,23 +52,35 @@ type measurement struct {
 	begun bool
 }
 
-// Measure measures a federation. When Measure returns an error, the result, if not nil,
+// Measure measures a federation, Options.Rounds times. When Measure returns an error, the result, if not nil,
 // holds the figures measured before the error.
 func Measure(ctx context.Context, o Options) (*Result, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(loadGC))
-	m := newMeasurement(o)
-	err := m.run(ctx)
-	if ctx.Err() != nil {
-		err = errInterrupted
+	var rounds []*Result
+	for n := range max(o.Rounds, 1) {
+		if o.Rounds > 1 {
+			o.say("round %d of %d", n+1, o.Rounds)
+		}
+		m := newMeasurement(o)
+		err := m.run(ctx)
+		if ctx.Err() != nil {
+			err = errInterrupted
+		}
+		m.r.Incomplete = err != nil
+		if m.begun {
+			rounds = append(rounds, m.r)
+		}
+		switch {
+		case err != nil && len(rounds) == 0:
+			return nil, err
+		case err != nil:
+			return middle(rounds), err
+		}
 	}
-	m.r.Incomplete = err != nil
-	if !m.begun {
-		return nil, err
-	}
-	return m.r, err
+	return middle(rounds), nil
 }
 
 func newMeasurement(o Options) *measurement {

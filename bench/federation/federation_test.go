@@ -89,6 +89,7 @@ func TestResult(t *testing.T) {
 	}
 	full.Parts = &Result{Regions: 1000, Jobs: 20_000, DecidedPerS: 15_432, SubmitToOfferedMS: Pair{P50: 2, P99: 1000}, RestartS: v(1.2)}
 	full.Ratios = ratiosOf(full, full.Parts)
+	full.Rounds, full.RatiosOfRounds = 3, map[string][]float64{"decided_per_s": {0.71, 0.8, 0.84}, "submit_to_offered_ms_p99": {1.2, 1.23, 1.31}}
 	full.Stored = &Stored{Jobs: 1_000_000, Memory: Memory{1350, 1300}, DecidedPerS: 11_111, SubmitToOfferedMS: Pair{P50: 3.5, P99: 1300},
 		SubmitToRunningMS: Pair{P50: 10, P99: 31}, ServerCPUUSPerJob: 101, Ratios: map[string]float64{"decided_per_s": 0.9, "server_cpu_us_per_job": 1.02}}
 	var got bytes.Buffer

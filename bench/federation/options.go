@@ -41,6 +41,9 @@ type Options struct {
 	// Parts is how many jobs the bare parts get after the server (package parts), with the
 	// other options; 0 = they are not measured.
 	Parts int
+	// Rounds is how often everything is measured, each time with new processes; 0 means once. With several
+	// rounds the result has the medians.
+	Rounds int
 	// Stored is the number of jobs that are stored, and run, before the same load is measured
 	// once more; 0 = it is not.
 	Stored int
@@ -53,7 +56,7 @@ type Options struct {
 	// Dir is the parent of the temporary folder.
 	Dir string
 	// Profile is the folder for the server's CPU and heap profiles; empty = none. With Stored they are
-	// those of the second measurement.
+	// those of the second measurement, and with Rounds those of the last round.
 	Profile string
 	// Executable serves `global …`, `bench federation-etcd …` and `bench federation-parts …`;
 	// default: this program.
@@ -92,6 +95,10 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("--parts: %d is not 0..%d", o.Parts, maxJobs)
 	case o.Parts > 0 && o.Against != "":
 		return errors.New("--parts: needs a server on this machine, so it does not go with --against")
+	case o.Rounds < 0 || o.Rounds > maxRounds:
+		return fmt.Errorf("--rounds: %d is not 0..%d", o.Rounds, maxRounds)
+	case o.Rounds > 1 && o.Against != "":
+		return errors.New("--rounds: needs a server on this machine, so it does not go with --against")
 	case o.Rate > 0 && o.Stream:
 		return errors.New("--rate: is for unary calls, so it does not go with --stream")
 	case o.Idle < 0:

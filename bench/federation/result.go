@@ -54,6 +54,10 @@ type Result struct {
 	// the bare parts, by the names of LoadFigures and RestFigures.
 	Parts  *Result            `json:"parts,omitempty"`
 	Ratios map[string]float64 `json:"ratios,omitempty"`
+	// Rounds is how many rounds the figures are the medians of; 0 for one round. RatiosOfRounds has the
+	// ratios of each round.
+	Rounds         int                  `json:"rounds,omitempty"`
+	RatiosOfRounds map[string][]float64 `json:"ratios_of_rounds,omitempty"`
 
 	// The following figures are in the table only, not in the JSON.
 	Slots, Decided, Accepted, Watched int     `json:"-"`
@@ -130,6 +134,9 @@ func (r *Result) Table(w io.Writer) error {
 		how = fmt.Sprintf("%g a second", r.Rate)
 	}
 	row("load", "%d jobs, %d slots, %d regions, %s", r.Jobs, r.Slots, r.Regions, how)
+	if r.Rounds > 0 {
+		row("rounds", "%d: the figures are the medians", r.Rounds)
+	}
 	if r.Incomplete {
 		row("INCOMPLETE", "an error ended it: figures are of what was reached")
 	}
@@ -185,7 +192,7 @@ func (r *Result) Table(w io.Writer) error {
 		if ratio, known := r.Ratios[f.Name]; known {
 			own, _ := f.Of(r)
 			bare, _ := f.Of(r.Parts)
-			row("of the parts", "%s: %s / %s = %.2f", f.Name, amount(own), amount(bare), ratio)
+			row("of the parts", "%s: %s / %s = %.2f%s", f.Name, amount(own), amount(bare), ratio, r.rangeText(f.Name))
 		}
 	}
 	return t.Flush()

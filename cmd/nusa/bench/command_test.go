@@ -62,6 +62,8 @@ func TestFederationFlags(t *testing.T) {
 		"--dir " + dir + "/none":            `--dir: "` + dir + `/none" is not a folder`,
 		"--against here":                    `--against: "here" is not host:port`,
 		"--parts -1":                        "--parts: -1 is not 0..1000000",
+		"--rounds 100":                      "--rounds: 100 is not 0..99",
+		"--against 127.0.0.1:1 --rounds 2":  "--rounds: needs a server on this machine, so it does not go with --against",
 		"--against 127.0.0.1:1 --parts 5":   "--parts: needs a server on this machine, so it does not go with --against",
 		"--against 127.0.0.1:1 --profile x": "--profile: needs a server on this machine, so it does not go with --against",
 		"--against 127.0.0.1:1":             "--against 127.0.0.1:1: no global server answers there: connection refused",

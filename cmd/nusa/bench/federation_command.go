@@ -35,6 +35,10 @@ the etcd of a global server that decides nothing. It receives, stores and sends 
 each global tier must, so it shows what this machine allows. "ratios" are the figures of
 the server divided by those of the bare parts.
 
+--rounds repeats all of this with new processes, so the server and the bare parts are
+measured in turn. The figures are then the medians of the rounds, and "ratios" the medians
+of the rounds' ratios: on a noisy machine they say more than one round.
+
 --against measures a running federation, but not its processes. The emulated regions
 join with a special label, which the jobs ask for. Jobs and regions are removed
 afterwards, also after Ctrl-C.
@@ -57,6 +61,7 @@ func federationCommand() *cobra.Command {
 		Long:  federationLong,
 		Example: "  nusa bench federation --regions 50 --jobs 20000 --concurrency 64\n" +
 			"  nusa bench federation --jobs 20000 --stream --concurrency 8 -o json\n" +
+			"  nusa bench federation --regions 200 --jobs 20000 --parts 20000 --rounds 3\n" +
 			"  nusa bench federation --regions 200 --jobs 1000 --rate 50 --idle 0\n" +
 			"  # with the trace of a checkout\n  nusa bench federation --regions 50 -o json \\\n    --trace bench/replay/testdata/azure-vm.csv",
 		Args: cobra.NoArgs,
@@ -72,6 +77,7 @@ func federationCommand() *cobra.Command {
 	f.DurationVar(&o.Idle, "idle", 30*time.Second, "time without submits to measure afterwards; 0 = none")
 	f.DurationVar(&o.Etcd, "etcd", 2*time.Second, "time to measure etcd alone, before and after; 0 = not")
 	f.IntVar(&o.Parts, "parts", 0, "jobs for the bare parts, measured after the server; 0 = none; not with --against")
+	f.IntVar(&o.Rounds, "rounds", 1, "how often to measure everything, with medians as the result; not with --against")
 	f.IntVar(&o.Stored, "stored", 0, "jobs to store before the same load is measured once more; 0 = not; not with --against")
 	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "bound of connecting, and of the time from the first submit until all is accepted")
 	f.IntVar(&o.History, "history", 0, "jobs that have ended, in the store of the restarted server, whose memory and lists are measured then; not with --against")
