@@ -3,6 +3,7 @@ package global
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/sets"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -142,6 +144,55 @@ func TestReconnectResumesOrders(t *testing.T) {
 	defer again.mu.Unlock()
 	if again.fullSets != 0 || again.slots["default/one/web/0"] != nil {
 		t.Errorf("%d full sets and %d slots came after a resume; only the new one should", again.fullSets, len(again.slots))
+	}
+}
+
+// TestElectionResumesOrders: a region that has exactly the orders of the next active server gets only later ones.
+// Another region gets all orders.
+func TestElectionResumesOrders(t *testing.T) {
+	f := newFederation()
+	s := f.start(t, "g1")
+	r := s.joined("alpha")
+	s.submit(testJob("one", 1))
+	key := "default/one/web/0"
+	r.waitSlot(key, inState(nusav1.SlotState_SLOT_STATE_ACCEPTED))
+	r.wait("position", func() bool { return r.position.GetSequence() > 0 })
+	r.mu.Lock()
+	position, revision, level := r.position, r.slots[key].GetRevision(), r.welcome.GetFeatureLevel()
+	r.mu.Unlock()
+	hash := func(level uint32, revision int64) uint64 {
+		return sets.HashOrders(level, maps.All(map[string]int64{key: revision}))
+	}
+	s.stop()
+	s = f.start(t, "g2")
+	waitActive(t, s)
+	for i, c := range []struct {
+		what string
+		hash uint64
+		full int
+	}{
+		{"no hash", 0, 1},
+		{"an older order", hash(level, revision-1), 1},
+		{"orders of an earlier level", hash(level-1, revision), 1},
+		{"the same orders", hash(level, revision), 0},
+	} {
+		again := s.joined("alpha", func(r *fakeRegion) {
+			r.hello.Term, r.hello.Orders = uint64(2+i), position
+			r.hello.Known = &nusav1.KnownSets{Orders: c.hash}
+		})
+		again.wait("position of the term", func() bool { return again.position != nil && again.position.GetEpoch() != position.GetEpoch() })
+		again.mu.Lock()
+		if again.fullSets != c.full || len(again.slots) != c.full {
+			t.Errorf("%s: %d full sets and %d slots came, want %d", c.what, again.fullSets, len(again.slots), c.full)
+		}
+		again.mu.Unlock()
+		if c.full == 0 {
+			again.askLease(1)
+			again.wait("lease", func() bool { return len(again.grants) == 1 })
+			s.submit(testJob("two", 1))
+			again.waitSlot("default/two/web/0", accepted)
+		}
+		again.leave()
 	}
 }
 

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/internal/sets"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -259,5 +262,58 @@ func TestUndecodableOrdersAreRejected(t *testing.T) {
 				t.Errorf("%d sessions: the bad order has ended one", g.sessions)
 			}
 		})
+	})
+}
+
+// TestRegionKeepsOrdersOverAnElection: the hello says which orders the region has, once it has got all of them. If
+// the next active server has the same, it sends only their position, and the region goes on from there.
+func TestRegionKeepsOrdersOverAnElection(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		g := w.startGlobal()
+		defer g.stop()
+		w.server(1)
+		w.master(1)
+		w.agent("n1", runs)
+		g.offer(spec("api", 3), 0, 3)
+		w.eventually("the slot is accepted", func() bool { return slices.Equal(g.slots(), []string{"api[0-2] accepted"}) })
+		again := func() (hello *nusav1.RegionHello) {
+			g.srv.Stop()
+			before := 0
+			g.locked(func() { before = g.sessions })
+			g.serve()
+			w.eventually("another session begins", func() bool {
+				g.locked(func() {
+					if g.sessions > before {
+						hello = g.hellos[before]
+					}
+				})
+				return hello != nil
+			})
+			return hello
+		}
+		time.Sleep(time.Second)
+		want := uint64(0)
+		g.locked(func() {
+			want = sets.HashOrders(1, func(yield func(string, int64) bool) {
+				for key, o := range g.orders.All() {
+					if !yield(key, o.GetRevision()) {
+						return
+					}
+				}
+			})
+		})
+		if got := again().GetKnown().GetOrders(); got != want || g.hellos[0].GetKnown().GetOrders() != 0 {
+			t.Errorf("the hellos have the hashes %d and %d, want 0 and %d", g.hellos[0].GetKnown().GetOrders(), got, want)
+		}
+		next := &nusav1.Position{Epoch: "next", Sequence: 1000}
+		w.eventually("the position is stored", func() bool {
+			g.update(func() {
+				g.queued = append(g.queued, &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Orders{Orders: &nusav1.SlotOrders{Position: next}}})
+			})
+			return proto.Equal(again().GetOrders(), next)
+		})
+		if got := g.slots(); !slices.Equal(got, []string{"api[0-2] accepted"}) || g.count("api").GetRunning() != 3 {
+			t.Errorf("slots %v, %v", got, g.count("api"))
+		}
 	})
 }

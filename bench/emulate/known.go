@@ -24,6 +24,15 @@ func (r *region) knownSets() *nusav1.KnownSets {
 	if r.asksReceived {
 		out.Asks = sets.HashAsks(r.asks)
 	}
+	if r.wholeOrders {
+		out.Orders = sets.HashOrders(r.ordersLevel, func(yield func(string, int64) bool) {
+			for key, s := range r.held {
+				if !yield(key, s.revision) {
+					return
+				}
+			}
+		})
+	}
 	return out
 }
 

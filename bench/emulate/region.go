@@ -62,6 +62,9 @@ type region struct {
 	held       map[string]*slot
 	jobs       map[string][]*slot
 	unanswered map[string]struct{}
+	// wholeOrders: the region got all orders, when the global tier had ordersLevel.
+	wholeOrders bool
+	ordersLevel uint32
 	// waiting holds the keys of the slots that wait for room, oldest first.
 	waiting []string
 	// cpu, memory and instances are sums over the slots that run. placed is the greatest
@@ -82,10 +85,12 @@ type region struct {
 	sent       sentRow
 
 	// The following fields belong to the present session.
-	inbox   *link.Inbox[*nusav1.SlotOrder]
-	fresh   []string // keys of the slots whose answer was not sent yet
-	ackDue  bool
-	reports uint64
+	inbox *link.Inbox[*nusav1.SlotOrder]
+	// globalLevel is the feature level in the welcome.
+	globalLevel uint32
+	fresh       []string // keys of the slots whose answer was not sent yet
+	ackDue      bool
+	reports     uint64
 	// reportDue and rowDue: the message is due now, before its interval has passed.
 	// rowFrom is the id of the lease request that followed the row that RefreshRows
 	// awaits; 0 = none.
@@ -202,7 +207,7 @@ func (r *region) begin(stream globalStream, w *nusav1.GlobalWelcome) *sender {
 	defer r.mu.Unlock()
 	r.federation, r.term, r.fence = w.GetFederationId(), w.GetLeadershipTerm(), w.GetFence()
 	r.revision = max(r.revision, w.GetStoreRevision())
-	r.inbox = link.NewInbox[*nusav1.SlotOrder](maxSlots)
+	r.inbox, r.globalLevel = link.NewInbox[*nusav1.SlotOrder](maxSlots), w.GetFeatureLevel()
 	r.fresh, r.ackDue, r.reports = nil, false, 0
 	r.leaseID, r.granted = 0, 0
 	r.reportDue, r.rowDue = true, true

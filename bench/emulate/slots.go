@@ -15,6 +15,7 @@ type slot struct {
 	namespace, job, group    string
 	from, to                 int32
 	generation, version, run int64
+	revision                 int64 // of the order
 	desired                  nusav1.SlotDesired
 	// accepted: the store has the acceptance of this generation.
 	accepted bool
@@ -71,6 +72,9 @@ func (r *region) orders(m *nusav1.SlotOrders) error {
 	}
 	r.applied++
 	r.position, r.ackDue = change.Position, true
+	if change.Full {
+		r.wholeOrders, r.ordersLevel = true, r.globalLevel
+	}
 	r.wakeSender()
 	return nil
 }
@@ -82,7 +86,7 @@ func (r *region) put(key string, o *nusav1.SlotOrder, now time.Time, changed map
 	r.placed, r.revision = max(r.placed, o.GetRevision()), max(r.revision, o.GetRevision())
 	next := &slot{
 		namespace: w.GetNamespace(), job: w.GetJob(), group: w.GetGroup(), from: w.GetFrom(), to: w.GetTo(),
-		generation: w.GetGeneration(), version: w.GetJobVersion(), run: w.GetRun(), desired: w.GetDesired(),
+		generation: w.GetGeneration(), version: w.GetJobVersion(), run: w.GetRun(), revision: o.GetRevision(), desired: w.GetDesired(),
 		hold: w.GetHold() != nil,
 	}
 	old := r.held[key]

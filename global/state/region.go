@@ -14,6 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/internal/sets"
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology"
@@ -441,6 +442,18 @@ func (o *OrderCopy) Size() int {
 func SlotOrder(st *State, name, key string, o Order, since uint64) *nusav1.SlotOrder {
 	out := CopyOrder(st, name, key, o, since)
 	return out.Message()
+}
+
+// HashOrders returns the hash of all orders of a region. A region that has exactly these orders finds the
+// same hash. The lock is held.
+func HashOrders(st *State, r *Region) uint64 {
+	return sets.HashOrders(st.GlobalLevel, func(yield func(string, int64) bool) {
+		for key, o := range r.Orders.All() {
+			if !yield(key, o.Revision) {
+				return
+			}
+		}
+	})
 }
 
 // orderedSlot returns the slot of an order, with the given wire key of a region. The lock is held.

@@ -293,7 +293,7 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello) (bool, error) {
 	r.KeepReasonsOnly()
 	r.Disconnected = nil
 	c.fence, c.level = next.Fence, st.GlobalLevel
-	c.cursor = r.Orders.Cursor(link.Position{Epoch: h.GetOrders().GetEpoch(), Sequence: h.GetOrders().GetSequence()})
+	c.cursor, c.held = ordersCursor(st, r, h)
 	c.ordersAt = r.Orders.Position().Sequence
 	c.known = h.GetKnown()
 	r.Auth = state.AuthCopy{Hash: c.known.GetAuth(), Version: c.known.GetAuthVersion()}
@@ -323,6 +323,17 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello) (bool, error) {
 	c.wake()
 	s.WakePlacer()
 	return true, nil
+}
+
+// ordersCursor returns a cursor over the orders that a region lacks. held: the region got its orders in an earlier
+// leadership term, and still has exactly those of now, so it lacks only their position. The lock is held.
+func ordersCursor(st *state.State, r *state.Region, h *nusav1.RegionHello) (c *link.Cursor[state.Order], held *nusav1.Position) {
+	at := link.Position{Epoch: h.GetOrders().GetEpoch(), Sequence: h.GetOrders().GetSequence()}
+	if known := h.GetKnown().GetOrders(); known != 0 && at.Epoch != st.Epoch && known == state.HashOrders(st, r) {
+		at = r.Orders.Position()
+		held = &nusav1.Position{Epoch: at.Epoch, Sequence: at.Sequence}
+	}
+	return r.Orders.Cursor(at), held
 }
 
 // leadershipTerm returns the term in the form of welcomes and grants. The lock is held.

@@ -162,6 +162,10 @@ func (c *session) authMessage() *nusav1.GlobalMessage {
 // ordersMessage returns the message for the next orders, or nil if there are none. What the orders consist of is in
 // c.copies. The lock is held.
 func (c *session) ordersMessage() *nusav1.GlobalMessage {
+	if at := c.held; at != nil {
+		c.held = nil
+		return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Orders{Orders: &nusav1.SlotOrders{Position: at}}}
+	}
 	since := c.ordersAt
 	if c.cursor.Full() {
 		since = math.MaxUint64

@@ -112,6 +112,9 @@ type session struct {
 	fence  uint64
 	level  uint32
 	cursor *link.Cursor[state.Order]
+	// held is the position of the orders that the region has from an earlier leadership term. It must be
+	// sent before later orders. Nil: it was sent, or the region did not have them.
+	held *nusav1.Position
 	// ordersAt is the position of the region's orders when the session began.
 	ordersAt uint64
 	// lateDue: late runs. laterAt is the time of the latest call of wakeLater. summarised is the position of the summaries that is not acknowledged yet.

@@ -2,6 +2,7 @@ package link
 
 import (
 	"hash/maphash"
+	"iter"
 	"slices"
 )
 
@@ -145,12 +146,22 @@ func (o *Outbox[V]) Get(key string) (V, bool) {
 // Keys returns the keys of the set in the order of their last changes.
 func (o *Outbox[V]) Keys() []string {
 	out := make([]string, 0, o.live)
-	for i := o.nodes[0].next; i != 0; i = o.nodes[i].next {
-		if !o.nodes[i].removed {
-			out = append(out, o.nodes[i].key)
-		}
+	for key := range o.All() {
+		out = append(out, key)
 	}
 	return out
+}
+
+// All yields the keys of the set and their values in the order of their last changes. The set
+// must not change meanwhile.
+func (o *Outbox[V]) All() iter.Seq2[string, V] {
+	return func(yield func(string, V) bool) {
+		for i := o.nodes[0].next; i != 0; i = o.nodes[i].next {
+			if n := &o.nodes[i]; !n.removed && !yield(n.key, n.value) {
+				return
+			}
+		}
+	}
 }
 
 // Len returns the number of keys in the set.

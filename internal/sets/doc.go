@@ -7,6 +7,6 @@
 //   - merge.go: the peers of a region, and their changes
 //   - edges.go: tables of edges
 //   - matrix.go: the compact matrix and its changes
-//   - hash.go: hashes of origin records and asks
+//   - hash.go: hashes of origin records, asks and slot orders
 //   - deflate.go: compression
 package sets

@@ -1,7 +1,10 @@
 package sets
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"hash/fnv"
+	"iter"
 
 	"google.golang.org/protobuf/proto"
 
@@ -17,6 +20,19 @@ func HashOrigins(t *nusav1.OriginTable) uint64 { return hash(t) }
 // HashAsks returns the hash of asks, which depends on their order. It is never 0.
 func HashAsks(asks []*nusav1.ShapeSubscription) uint64 {
 	return hash(&nusav1.ShapeSubscriptions{Asks: asks})
+}
+
+// HashOrders returns the hash of slot orders, given by key and revision, that were sent at a feature level of
+// the global tier. It does not depend on the sequence of the orders. It is never 0.
+func HashOrders(level uint32, orders iter.Seq2[string, int64]) uint64 {
+	sum, b := uint64(0), []byte(nil)
+	for key, revision := range orders {
+		b = binary.BigEndian.AppendUint64(b[:0], uint64(revision))
+		b = append(binary.BigEndian.AppendUint32(b, level), key...)
+		h := sha256.Sum256(b) // the sum of weaker hashes would be equal for some like orders
+		sum += binary.BigEndian.Uint64(h[:])
+	}
+	return max(1, sum)
 }
 
 func hash(m proto.Message) uint64 {

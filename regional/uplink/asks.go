@@ -35,7 +35,9 @@ func (u *Uplink) subscribed() []Subscription {
 // global tier.
 func (u *Uplink) knownSets() *nusav1.KnownSets {
 	out := u.cfg.Federation.Known()
-	addKnownAuth(out, u.cfg.FSM.View())
+	view := u.cfg.FSM.View()
+	addKnownAuth(out, view)
+	out.Orders = knownOrders(u, view)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	out.Column = u.column

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/internal/sets"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
@@ -28,6 +29,32 @@ func slotIDs(fsm *raftlog.FSM) iter.Seq[string] {
 			}
 		}
 	}
+}
+
+// wholeOrders says in which session this master got all orders. An order that was stored at another feature level may
+// lack what only present servers know, so it must be sent again.
+type wholeOrders struct {
+	known bool
+	// level is the feature level of the region, and global that of the global tier.
+	level, global uint32
+}
+
+// knownOrders returns the hash of the orders in the log; 0 if the global tier has to send all of them in the next
+// leadership term.
+func knownOrders(u *Uplink, view *state.View) uint64 {
+	u.mu.Lock()
+	whole := u.whole
+	u.mu.Unlock()
+	if !whole.known || whole.level != view.Cluster().FeatureLevel {
+		return 0
+	}
+	return sets.HashOrders(whole.global, func(yield func(string, int64) bool) {
+		for s := range view.Slots() {
+			if !s.Local && !yield(s.ID(), s.Revision) {
+				return
+			}
+		}
+	})
 }
 
 // orderCommands turns a change of slot orders into commands. Each command fits a log entry,

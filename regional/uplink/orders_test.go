@@ -1,12 +1,14 @@
 package uplink
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/internal/sets"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -51,5 +53,24 @@ func TestOrdersCompleteJobs(t *testing.T) {
 		if j, _ := fsm.View().Job(state.JobKey{Namespace: "default", Job: "api"}, 1); with && !j.Groups[0].Retry.Rules[0].OtherRegion {
 			t.Errorf("stored is %+v", j.Groups[0].Retry)
 		}
+	}
+}
+
+// TestKnownOrdersCountOnlyAtTheirLevels: the hash of the orders is known after a whole set, while the region has the
+// feature level of that session.
+func TestKnownOrdersCountOnlyAtTheirLevels(t *testing.T) {
+	fsm, u := raftlog.NewFSM(), &Uplink{}
+	committed(t, fsm, state.Command{SetLimits: &state.SetLimits{FeatureLevel: 1}})
+	committed(t, fsm, state.Command{ApplyOrders: &state.ApplyOrders{Position: state.Position{Epoch: "e", Sequence: 7}, Orders: []state.SlotOrder{
+		{Slot: state.Slot{Namespace: "default", Job: "api", Group: "web", To: 1, Generation: 6, Revision: 7, JobVersion: 1, Desired: state.Run}},
+	}}})
+	want := sets.HashOrders(5, maps.All(map[string]int64{"default/api/web/0": 7}))
+	got := []uint64{knownOrders(u, fsm.View())}
+	u.whole = wholeOrders{known: true, level: 1, global: 5}
+	got = append(got, knownOrders(u, fsm.View()))
+	committed(t, fsm, state.Command{SetLimits: &state.SetLimits{FeatureLevel: 2}})
+	got = append(got, knownOrders(u, fsm.View()))
+	if !slices.Equal(got, []uint64{0, want, 0}) {
+		t.Errorf("the hashes are %v, want 0, %d, 0", got, want)
 	}
 }

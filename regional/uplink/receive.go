@@ -139,6 +139,11 @@ func (ss *session) commitOrders(ctx context.Context, o *nusav1.SlotOrders) error
 			cfg.Logger.Warn("a slot order was not applied", "slot", skip.ID, "reason", skip.Reason, "message", skip.Message)
 		}
 	}
+	if change.Full {
+		ss.u.mu.Lock()
+		ss.u.whole = wholeOrders{known: true, level: ss.level, global: ss.global}
+		ss.u.mu.Unlock()
+	}
 	ss.update(func() { ss.ack = wire.PositionToProto(cfg.FSM.View().Cluster().Orders) })
 	ss.u.leaseState() // a grant may have waited for these orders
 	return nil

@@ -41,8 +41,8 @@ type session struct {
 	joined  atomic.Bool
 	// hasJoined is closed once the welcome is committed.
 	hasJoined chan struct{}
-	// level is the feature level in the hello.
-	level uint32
+	// level is the feature level in the hello, and global that in the welcome.
+	level, global uint32
 	// lease is the length of the region's lease. 0: the global tier grants none.
 	lease time.Duration
 	// reportInterval is the longest pause between two reports.
@@ -102,7 +102,7 @@ func newSession(u *Uplink, stream globalStream, client nusav1.FederationClient, 
 		interval = u.cfg.ReportInterval
 	}
 	out := &session{
-		u: u, stream: stream, client: client, wake: make(chan struct{}, 1), hasJoined: make(chan struct{}), welcome: join, level: level,
+		u: u, stream: stream, client: client, wake: make(chan struct{}, 1), hasJoined: make(chan struct{}), welcome: join, level: level, global: w.GetFeatureLevel(),
 		inbox: link.NewInbox[*nusav1.SlotOrder](maxSlots),
 		lease: w.GetLease().AsDuration(), reportInterval: interval,
 		answersDirty: true, reportNow: true, latencyDirty: true,

@@ -144,6 +144,8 @@ type Uplink struct {
 	// has sent them.
 	asks         []*nusav1.ShapeSubscription
 	asksReceived bool
+	// whole says in which session this master got all orders.
+	whole wholeOrders
 	// column is the position of the latest column that the global tier sent.
 	column *nusav1.Position
 	// refused is the reason why the global tier refuses this region. It is empty once a

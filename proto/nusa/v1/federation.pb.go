@@ -1180,7 +1180,12 @@ type KnownSets struct {
 	// Hash of the AuthSet in the region's log. 0: the region cannot store one.
 	Auth uint64 `protobuf:"fixed64,6,opt,name=auth,proto3" json:"auth,omitempty"`
 	// AuthSet.version of that set.
-	AuthVersion   int64 `protobuf:"varint,7,opt,name=auth_version,json=authVersion,proto3" json:"auth_version,omitempty"`
+	AuthVersion int64 `protobuf:"varint,7,opt,name=auth_version,json=authVersion,proto3" json:"auth_version,omitempty"`
+	// Hash of the slot orders in the region's log: their keys and revisions, and
+	// GlobalWelcome.feature_level of the session in which the present master got all orders.
+	// If the orders of the global tier have the same hash, it sends only later ones, also after an
+	// election. 0: this master has not got all orders yet.
+	Orders        uint64 `protobuf:"fixed64,8,opt,name=orders,proto3" json:"orders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1260,6 +1265,13 @@ func (x *KnownSets) GetAuth() uint64 {
 func (x *KnownSets) GetAuthVersion() int64 {
 	if x != nil {
 		return x.AuthVersion
+	}
+	return 0
+}
+
+func (x *KnownSets) GetOrders() uint64 {
+	if x != nil {
+		return x.Orders
 	}
 	return 0
 }
@@ -4682,7 +4694,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x04from\x18\x04 \x01(\x05R\x04from\x12\x0e\n" +
 	"\x02to\x18\x05 \x01(\x05R\x02to\x12\x1f\n" +
 	"\vjob_version\x18\x06 \x01(\x03R\n" +
-	"jobVersion\"\xdc\x01\n" +
+	"jobVersion\"\xf4\x01\n" +
 	"\tKnownSets\x12\x14\n" +
 	"\x05peers\x18\x01 \x03(\x06R\x05peers\x12\x18\n" +
 	"\aorigins\x18\x02 \x01(\x06R\aorigins\x12\x12\n" +
@@ -4690,7 +4702,8 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x06column\x18\x04 \x01(\v2\x11.nusa.v1.PositionR\x06column\x12)\n" +
 	"\x06matrix\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\x06matrix\x12\x12\n" +
 	"\x04auth\x18\x06 \x01(\x06R\x04auth\x12!\n" +
-	"\fauth_version\x18\a \x01(\x03R\vauthVersion\">\n" +
+	"\fauth_version\x18\a \x01(\x03R\vauthVersion\x12\x16\n" +
+	"\x06orders\x18\b \x01(\x06R\x06orders\">\n" +
 	"\x0eLeadershipTerm\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x14\n" +
 	"\x05nonce\x18\x02 \x01(\tR\x05nonce\"A\n" +
