@@ -11,7 +11,7 @@
 //	figures.go      connect, idle time, CPU, memory and restart
 //	stored.go       the same load again, once many jobs are stored
 //	history.go      jobs that have ended, for the restarted server
-//	etcd.go         etcd alone, as a process: its rate, and how long it takes to open and read a copy of the data
+//	etcd.go         etcd alone, as a process: its rate, and how long it takes to open and read the data
 //	ratios.go       the bare parts (package parts), and the figures divided by theirs
 //	rounds.go       several rounds, and the medians of their figures
 //	clean.go        removal of jobs and regions from a running federation

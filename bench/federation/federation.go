@@ -169,6 +169,9 @@ func (m *measurement) serve(ctx context.Context) error {
 	if died := m.server.Died(); died != nil && ctx.Err() == nil {
 		return died // the cause of the error
 	}
+	if err == nil {
+		err = m.restartParts(ctx)
+	}
 	return err
 }
 

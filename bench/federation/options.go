@@ -36,7 +36,7 @@ type Options struct {
 	// Idle is how long the server is measured without submits; 0 = not at all.
 	Idle time.Duration
 	// Etcd is how long etcd alone is measured, once before and once after the server; 0 =
-	// not at all, and neither is how long etcd alone takes to open a copy of the server's data.
+	// not at all, and neither is how long etcd alone takes to open the data of the server.
 	Etcd time.Duration
 	// Parts is how many jobs the bare parts get after the server (package parts), with the
 	// other options; 0 = they are not measured.
