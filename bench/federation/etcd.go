@@ -50,7 +50,7 @@ type EtcdRate struct {
 }
 
 // RestartParts are the parts of Result.ServingS that no server with the same data can avoid, in
-// seconds: an etcd member opens the data of the killed server, and reads all keys. Nothing is done with the
+// seconds: an etcd member opens a copy of the killed server's data, and reads all keys. Nothing is done with the
 // keys. The JSON output of `nusa bench federation-etcd --read` has the same form.
 type RestartParts struct {
 	EtcdOpen float64 `json:"etcd_open"`
@@ -60,9 +60,9 @@ type RestartParts struct {
 	Keys int     `json:"keys"`
 }
 
-// readAlone measures the parts of a restart in another process. dir is the folder of an etcd that does not run.
+// readAlone measures the parts of a restart in another process. dir is a copy of an etcd's folder.
 func (m *measurement) readAlone(ctx context.Context, dir string) (*RestartParts, error) {
-	m.o.progress("opening the data with etcd alone")
+	m.o.progress("opening a copy of the data with etcd alone")
 	r := &RestartParts{}
 	return r, m.alone(ctx, r, dir, "--read")
 }
