@@ -474,20 +474,20 @@ func (pl *placer) lead(w *work) bool {
 	}
 }
 
-// giveChosen offers counts[i] instances to the region at place i of the order.
+// giveChosen offers counts[i] instances to the region at place i of the order. It changes counts.
 func (pl *placer) giveChosen(w *work, chosen *rank.Choice, counts []int) {
-	w.candidates = w.candidates[:0]
-	taken := make([]int, 0, len(counts))
+	w.candidates = make([]candidate, 0, min(len(counts), w.n))
+	taken := counts[:0]
 	for i, n := range counts {
 		if n == 0 {
 			continue
 		}
-		c := candidate{index: int(chosen.At(i).Region)}
-		pl.eval.assess(w, &c)
+		w.candidates, taken = append(w.candidates, candidate{index: int(chosen.At(i).Region)}), append(taken, n)
+		c := &w.candidates[len(taken)-1]
+		pl.eval.assess(w, c)
 		if i < chosen.Tied {
 			c.tied = chosen.Tied
 		}
-		w.candidates, taken = append(w.candidates, c), append(taken, n)
 	}
 	pl.give(w, taken)
 }

@@ -247,9 +247,9 @@ func (l *ledger) clone() *ledger {
 	return &ledger{regions: l.regions, charged: slices.Clone(l.charged), known: slices.Clone(l.known), shared: slices.Clone(l.shared), touched: l.touched}
 }
 
-// clone returns a copy with room for one more pool, and for one more ask in each pool.
+// clone returns a copy with room for a first pool, and for one more ask in each pool.
 func (c charges) clone() charges {
-	out := append(make(charges, 0, len(c)+1), c...)
+	out := append(make(charges, 0, max(1, len(c))), c...)
 	for i := range out {
 		out[i].asks = append(make([]askCharge, 0, len(c[i].asks)+1), c[i].asks...)
 	}

@@ -55,15 +55,16 @@ func MakePlanWithRoom(s Snapshot) (Plan, Room) {
 	return *p.plan, Room{p.eval.regions, p.eval.ledger}
 }
 
-// maxExpected bounds the actions for which a plan makes room before it is made.
-const maxExpected = 128
+// maxExpected bounds the actions, and the explanations, for which a plan makes room before it is made.
+const maxExpected = 1024
 
 // planAll decides all jobs.
 func (p *planner) planAll() {
 	p.assume()
 	jobs := jobsWithWork(p.snap.Jobs, p.eval.regions)
-	if len(jobs) > 0 { // most new jobs need one slot
-		p.plan.Actions = make([]Action, 0, min(len(jobs)+len(jobs)/2, maxExpected))
+	if len(jobs) > 0 {
+		p.plan.Actions = make([]Action, 0, min(expected(jobs), maxExpected))
+		p.plan.Groups = make([]GroupExplanation, 0, min(len(jobs), maxExpected))
 	}
 	for _, j := range jobs {
 		if len(j.Movable) == 0 {
@@ -97,6 +98,16 @@ func (p *planner) planAll() {
 	for _, j := range jobs {
 		p.plan.Actions = j.fillVacant(p.plan.Actions)
 	}
+}
+
+// expected returns how many actions jobs need if they are new: one for each region.
+func expected(jobs []*Job) (n int) {
+	for _, j := range jobs {
+		for i := range j.Groups {
+			n += max(1, j.Groups[i].Regions.SpreadMin)
+		}
+	}
+	return n
 }
 
 // beyond reports whether the plan leaves a job undecided: see Snapshot.MaxVerdicts. All later jobs

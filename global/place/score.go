@@ -27,7 +27,7 @@ const (
 // that are not shown do without them.
 func (ev *evaluator) terms(w *work, c *candidate, detail bool) []Term {
 	g, r := w.group, ev.regions[c.index]
-	terms := make([]Term, 0, 4+len(g.Regions.Near))
+	terms := make([]Term, 0, 2+len(g.Regions.Near)) // most candidates have none of the other terms
 	add := func(name string, value float64, say func() string) {
 		// The value is rounded to thousandths, so that it is equal on every machine.
 		t := Term{Name: name, Value: math.Round(value*1000) / 1000}

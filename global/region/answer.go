@@ -65,7 +65,8 @@ func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 		return Outcome{Ignored: IgnoredMalformed}
 	}
 	out := Outcome{Ignored: IgnoredUnknown}
-	for _, s := range sorted(slots) {
+	for _, i := range byFrom(slots) {
+		s := slots[i]
 		from, to := max(s.From, a.From), min(s.To, a.To)
 		former := s.former(region)
 		if (s.Region != region || s.Vacant) && former < 0 || s.Namespace != a.Namespace || s.Job != a.Job || s.Group != a.Group || from >= to {
@@ -308,12 +309,12 @@ func RevokeUnlessConnected(s Slot, from, to int) []Change {
 	return changes
 }
 
-func sorted(slots []Slot) []Slot {
-	byFrom := func(a, b Slot) int { return cmp.Compare(a.From, b.From) }
-	if slices.IsSortedFunc(slots, byFrom) {
-		return slots
+// byFrom returns the positions of slots in the order of their first indices.
+func byFrom(slots []Slot) []int {
+	order := make([]int, len(slots))
+	for i := range order {
+		order[i] = i
 	}
-	slots = slices.Clone(slots)
-	slices.SortStableFunc(slots, byFrom)
-	return slots
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(slots[a].From, slots[b].From) })
+	return order
 }
