@@ -148,6 +148,8 @@ type Committer struct {
 	submits, others chan commitRequest
 	streams         chan struct{} // has an element for each queued request of a stream
 	empty           *batch        // has the memory of the latest batch. Nil: there is none. Only Run uses it
+	compares        []store.Compare
+	ops             []store.Op    // they have the memory of those of the latest transaction. Only Run uses them
 	ended           chan struct{} // closed when Run has returned
 }
 
@@ -443,9 +445,7 @@ func (c *Committer) write(ctx context.Context, b *batch) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	compares := make([]store.Compare, 0, len(t.changes)+len(t.expected)+1)
-	compares = append(compares, c.guard)
-	ops := make([]store.Op, 0, len(t.changes))
+	compares, ops := append(c.compares[:0], c.guard), c.ops[:0]
 	for _, ch := range t.changes {
 		if !ch.unchecked {
 			compares = append(compares, store.Mod(ch.key, ch.known))
@@ -463,6 +463,9 @@ func (c *Committer) write(ctx context.Context, b *batch) (int64, error) {
 		return 0, err
 	}
 	c.Observe(len(t.changes), time.Since(start))
+	clear(compares)
+	clear(ops)
+	c.compares, c.ops = compares, ops
 	c.st.Lock()
 	if revision < c.st.Revision {
 		defer c.st.Unlock()

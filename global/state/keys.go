@@ -92,10 +92,22 @@ func jobOfSlot(s *region.Slot) JobKey { return JobKey{s.Namespace, s.Job} }
 
 // slotKey returns the store key of a slot.
 func slotKey(s *region.Slot) string {
+	var most [keyLength]byte
+	return string(appendSlotKey(most[:0], s))
+}
+
+// keyLength is the length of most keys. Longer names are rare.
+const keyLength = 256
+
+// appendSlotKey appends slotKey to a list of bytes.
+func appendSlotKey(b []byte, s *region.Slot) []byte {
+	b = append(append(append(b, slotPrefix...), s.Namespace...), '/')
+	b = append(append(append(append(b, s.Job...), '/'), s.Group...), '/')
+	b = strconv.AppendInt(b, int64(s.From), 10)
 	if s.System {
-		return slotPrefix + s.Key()
+		b = append(append(b, '@'), s.Region...)
 	}
-	return slotPrefix + s.Namespace + "/" + s.Job + "/" + s.Group + "/" + strconv.Itoa(s.From)
+	return b
 }
 
 // regionKey returns the store key of a region.

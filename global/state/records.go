@@ -143,10 +143,8 @@ func (t *Tx) AppendSlots(out []region.Slot, k JobKey, group string) []region.Slo
 			if group != "" && s.Group != group {
 				continue
 			}
-			if last > 0 {
-				if _, changed := t.find(slotKey(&s)); changed {
-					continue
-				}
+			if last > 0 && t.changesSlot(&s) {
+				continue
 			}
 			out = append(out, s)
 		}
@@ -184,7 +182,7 @@ func (t *Tx) Stale(changes []region.Change) bool {
 		if j := t.State.Jobs[jobOfSlot(&c.Slot)]; j != nil {
 			stored = j.slotRevision(c.Slot.Key())
 		}
-		if _, changed := t.find(slotKey(&c.Slot)); changed || c.Slot.Revision != stored {
+		if t.changesSlot(&c.Slot) || c.Slot.Revision != stored {
 			return true
 		}
 	}
@@ -226,7 +224,7 @@ func (t *Tx) CountSlots(name string) (owned, ended int) {
 		}
 	}
 	t.State.EachSlot(r, func(_ *Job, s region.Slot) {
-		if _, changed := t.find(slotKey(&s)); !changed {
+		if !t.changesSlot(&s) {
 			count(s.State == region.Done)
 		}
 	})

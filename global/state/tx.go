@@ -308,12 +308,19 @@ func (t *Tx) find(key string) (txChange, bool) {
 
 // findOf is find for the key of a record of a job. It makes no string.
 func (t *Tx) findOf(prefix string, k JobKey) (txChange, bool) {
-	var most [160]byte // longer names are rare
+	var most [keyLength]byte
 	key := append(append(append(append(most[:0], prefix...), k.Namespace...), '/'), k.Name...)
 	if i, ok := t.at[string(key)]; ok {
 		return t.changes[i], true
 	}
 	return txChange{}, false
+}
+
+// changesSlot reports whether the transaction writes or removes a slot. It makes no string.
+func (t *Tx) changesSlot(s *region.Slot) bool {
+	var most [keyLength]byte
+	_, ok := t.at[string(appendSlotKey(most[:0], s))]
+	return ok
 }
 
 func (t *Tx) set(ch txChange) error {

@@ -153,14 +153,15 @@ type answerBatch struct {
 	answers []*nusav1.SlotAnswer
 	// at is when the answers arrived.
 	at time.Time
-	// done are the answers that changed a slot.
-	done []applied
+	// changed: an answer changed a slot. refused are those of these answers that refuse a slot.
+	changed bool
+	refused []region.Answer
 }
 
 // prepare applies the answers. Answers that change nothing, because they are repeated or late, write
 // nothing. The lock is held.
 func (b *answerBatch) prepare(t *state.Tx) error {
-	b.done = slices.Grow(b.done[:0], len(b.answers))
+	b.changed, b.refused = false, nil
 	from := b.session.region
 	for _, p := range b.answers {
 		answer := state.AnswerFromProto(p)
@@ -180,8 +181,11 @@ func (b *answerBatch) prepare(t *state.Tx) error {
 					return err
 				}
 			}
-			b.done = append(b.done, applied{answer, out.Moved, whyEnded(t.State, from, answer)})
-			addAnswerEvents(t, from, b.done[len(b.done)-1])
+			b.changed = true
+			if answer.State == region.Rejected || answer.State == region.Returned {
+				b.refused = append(b.refused, answer)
+			}
+			addAnswerEvents(t, from, &answer, out.Moved, whyEnded(t.State, from, answer))
 			recordAnswer(t.State, from, answer, out, b.server.ReportInterval)
 		}
 	}
@@ -209,7 +213,10 @@ func (b *answerBatch) ended(err error) {
 		b.session.cancel(state.RPCErrors.Err(fmt.Errorf("answers of region %s: %w", b.session.region, err)))
 		return
 	}
-	b.server.noteAnswers(b.session.region, b.done)
+	b.server.logRefusals(b.session.region, b.refused)
+	if b.changed {
+		b.server.WakePlacer()
+	}
 }
 
 // recordAnswer stores the facts in an answer that the placer needs. It runs in the answer's
@@ -227,34 +234,22 @@ func recordAnswer(st *state.State, from string, answer region.Answer, out region
 	}
 }
 
-// applied is an answer that changed a slot, with the ranges that have a new owner. why is why a
-// former owner had to end what it ran.
-type applied struct {
-	region.Answer
-	moved []region.Moved
-	why   string
-}
-
-// noteAnswers logs refusals, and wakes the placer.
-func (s *Server) noteAnswers(from string, all []applied) {
-	for _, answer := range all {
-		if answer.State == region.Rejected || answer.State == region.Returned {
-			s.Log.Info("slot refused", "job", answer.Namespace+"/"+answer.Job, "slot", answer.Group+region.FormatRange(answer.From, answer.To),
-				"region", from, "state", string(answer.State), "reason", answer.Reason)
-		}
-	}
-	if len(all) > 0 {
-		s.WakePlacer()
+// logRefusals logs answers that refuse a slot.
+func (s *Server) logRefusals(from string, answers []region.Answer) {
+	for _, answer := range answers {
+		s.Log.Info("slot refused", "job", answer.Namespace+"/"+answer.Job, "slot", answer.Group+region.FormatRange(answer.From, answer.To),
+			"region", from, "state", string(answer.State), "reason", answer.Reason)
 	}
 }
 
-// addAnswerEvents adds the events of an answer that changes a slot to its transaction.
-func addAnswerEvents(t *state.Tx, from string, answer applied) {
+// addAnswerEvents adds the events of an answer that changes a slot to its transaction. moved are the ranges that have
+// a new owner. why is why a former owner had to end what it ran.
+func addAnswerEvents(t *state.Tx, from string, answer *region.Answer, moved []region.Moved, why string) {
 	job := answer.Namespace + "/" + answer.Job
 	text := &answerText{group: answer.Group, from: answer.From, to: answer.To, by: from}
-	text.why = cmp.Or(reason.WithMessage(state.ReasonToProto(answer.Reason), answer.Message), answer.why)
+	text.why = cmp.Or(reason.WithMessage(state.ReasonToProto(answer.Reason), answer.Message), why)
 	t.EventText(from, "slot."+string(answer.State), job, text)
-	for _, m := range answer.moved {
+	for _, m := range moved {
 		t.EventAt(m.Region, "slot.moved", job, "%s%s from %s to %s: it returns", answer.Group, region.FormatRange(m.From, m.To), from, m.Region)
 	}
 }
