@@ -71,6 +71,7 @@ func Pack(before audit.Tree, entries []audit.Entry) (*nusav1.AuditRecord, audit.
 		Before: FromTree(before), Entries: make([]*nusav1.AuditEntry, len(entries)), Call: make([]uint32, len(entries)),
 	}
 	hashes := make([]audit.Hash, len(entries))
+	all, times := make([]nusav1.AuditEntry, len(entries)), make([]timestamppb.Timestamp, len(entries))
 	calls := map[common]uint32{}
 	for i := range entries {
 		e := &entries[i]
@@ -84,10 +85,10 @@ func Pack(before audit.Tree, entries []audit.Entry) (*nusav1.AuditRecord, audit.
 			rec.Calls = append(rec.Calls, &nusav1.AuditEntry{Who: c.who, From: c.from, Method: c.method, Verb: c.verb, Kind: c.kind, Outcome: c.outcome})
 		}
 		rec.Call[i] = at
-		rec.Entries[i] = &nusav1.AuditEntry{
-			Time: timestamppb.New(e.Time), Namespace: e.Namespace, Name: e.Name, Region: e.Region, Request: e.Request, Reason: e.Reason,
-			Before: e.Before, After: e.After,
-		}
+		times[i].Seconds, times[i].Nanos = e.Time.Unix(), int32(e.Time.Nanosecond())
+		m := &all[i]
+		m.Time, m.Namespace, m.Name, m.Region, m.Request, m.Reason, m.Before, m.After = &times[i], e.Namespace, e.Name, e.Region, e.Request, e.Reason, e.Before, e.After
+		rec.Entries[i] = m
 	}
 	return rec, before.Append(hashes...)
 }

@@ -19,13 +19,19 @@ const (
 	maxTexts = 2 << 20
 )
 
+// deflater is a compressor, with memory for what it compresses.
+type deflater struct {
+	w     *flate.Writer
+	plain []byte
+}
+
 // deflaters are compressors that are used again, because one takes about a megabyte.
 var deflaters = sync.Pool{New: func() any {
 	w, err := flate.NewWriter(nil, flate.BestSpeed)
 	if err != nil {
 		panic(err) // only for an unknown level
 	}
-	return w
+	return &deflater{w: w}
 }}
 
 // packTexts compresses the texts of a record if that makes the record smaller.
@@ -33,16 +39,17 @@ func packTexts(rec *nusav1.EventRecord, size int) {
 	if size < packFrom || size > maxTexts {
 		return
 	}
-	plain, err := proto.Marshal(&nusav1.EventRecord{Texts: rec.GetTexts()})
+	d := deflaters.Get().(*deflater)
+	defer deflaters.Put(d)
+	plain, err := proto.MarshalOptions{}.MarshalAppend(d.plain[:0], &nusav1.EventRecord{Texts: rec.GetTexts()})
 	if err != nil {
 		return // texts that are not UTF-8 cannot be stored in either form
 	}
-	var out bytes.Buffer
-	w := deflaters.Get().(*flate.Writer)
-	defer deflaters.Put(w)
-	w.Reset(&out)
-	if _, err = w.Write(plain); err == nil {
-		err = w.Close()
+	d.plain = plain
+	out := bytes.NewBuffer(make([]byte, 0, len(plain)/2))
+	d.w.Reset(out)
+	if _, err = d.w.Write(plain); err == nil {
+		err = d.w.Close()
 	}
 	if err == nil && out.Len() < len(plain) {
 		rec.Texts, rec.Packed = nil, out.Bytes()

@@ -58,6 +58,11 @@ func Pack(events []Event, most int) (rec *nusav1.EventRecord, packed int) {
 		at = min(at, events[i].At.UnixMilli())
 	}
 	rec = p.rec
+	rec.Texts = make([]string, 0, len(events)+8)
+	lists := make([]uint32, 5*len(events))
+	for i, list := range []*[]uint32{&rec.Types, &rec.Subjects, &rec.Messages, &rec.Regions, &rec.After} {
+		*list = lists[i*len(events):][:0:len(events)]
+	}
 	for i := range events {
 		e := &events[i]
 		if packed == MaxRecord || p.bytes+e.Size() > most {
