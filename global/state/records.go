@@ -382,7 +382,7 @@ var ErrTooManyRegions = fmt.Errorf("there are %d regions, the most a federation 
 
 // PutRegion stores a region.
 func (t *Tx) PutRegion(name string, r *nusav1.Region) error {
-	if old, _ := t.Region(name); old == nil && len(t.State.Regions) >= maxRegions {
+	if old, _ := t.Region(name); old == nil && len(t.State.Regions)+t.newRegions() >= maxRegions {
 		return ErrTooManyRegions
 	}
 	ch := txChange{key: regionKey(name), msg: r}

@@ -188,6 +188,17 @@ func (t *Tx) Try(change func() error) bool {
 	return err == nil
 }
 
+// newRegions returns how many regions the transaction adds.
+func (t *Tx) newRegions() (n int) {
+	for i := range t.changes {
+		name, is := strings.CutPrefix(t.changes[i].key, RegionPrefix)
+		if is && t.changes[i].puts() && t.State.Regions[name] == nil {
+			n++
+		}
+	}
+	return n
+}
+
 // Event adds a durable event, which is stored with the changes of the transaction, or not at all. The
 // message is formatted later, so the caller must not change args afterwards.
 func (t *Tx) Event(kind, subject, format string, args ...any) {
