@@ -67,7 +67,8 @@ type sample struct {
 	at      time.Duration
 	free    map[string]int64
 	filled  map[string]int
-	waiting []int64 // sizes
+	held    map[string]int   // instances that wait at a region
+	waiting map[string]int64 // the size of each job
 }
 
 func (o *overload) jobCPU(name string) (int64, int64) {
@@ -169,17 +170,16 @@ func (o *overload) sample() {
 	free, held := o.fleet.Free(), o.fleet.Waiting()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	x := sample{at: time.Since(o.began), free: map[string]int64{}, filled: map[string]int{}}
+	x := sample{at: time.Since(o.began), free: map[string]int64{}, filled: map[string]int{}, held: held, waiting: map[string]int64{}}
 	for name, r := range free {
 		x.free[name], x.filled[name] = r.GetCpuMilli(), o.filled[name]
 		o.held[name] = max(o.held[name], held[name])
 		o.exceeded[name] = max(o.exceeded[name], -r.GetCpuMilli())
 	}
 	for name := range o.waiting {
-		if o.bound[name] {
-			continue
+		if !o.bound[name] {
+			x.waiting[name] = o.cpu[name]
 		}
-		x.waiting = append(x.waiting, o.cpu[name])
 	}
 	o.samples = append(o.samples, x)
 }
@@ -257,8 +257,39 @@ func (o *overload) idleRoom(within time.Duration) (out []string) {
 	return out
 }
 
+// missed returns jobs that waited for longer than a time beside room for them that nobody took: one region had room for
+// the job throughout, took nothing, and held nothing for a job that fits nowhere.
+func (o *overload) missed(within time.Duration) (out []string) {
+	type room struct {
+		job, region string
+		filled      int
+	}
+	since := map[room]time.Duration{}
+	for _, x := range o.samples {
+		now := map[room]time.Duration{}
+		for job, size := range x.waiting {
+			for region, free := range x.free {
+				if free < size || x.held[region] > 0 {
+					continue
+				}
+				k := room{job, region, x.filled[region]}
+				from, known := since[k]
+				if !known {
+					from = x.at
+				}
+				now[k] = from
+				if x.at-from > within {
+					out = append(out, fmt.Sprintf("%s: %s, of %d millicores, waits, and %s has had room since %s", x.at, job, size, region, from))
+				}
+			}
+		}
+		since = now
+	}
+	return out
+}
+
 // TestOverload: jobs ask for more than the capacity. Still each region takes jobs that fit its room
-// within two reports. No region gets more than fits, except for what its own jobs took since the
+// within two reports, and no job waits longer beside room that nobody takes. No region gets more than fits, except for what its own jobs took since the
 // report that was used.
 func TestOverload(t *testing.T) {
 	const report = 5 * time.Second
@@ -274,7 +305,7 @@ func TestOverload(t *testing.T) {
 			o.callers, o.life = 64, 40*time.Second
 			o.run(t)
 			old := 2*report + o.delay + time.Second
-			for i, text := range o.idleRoom(old) {
+			for i, text := range slices.Concat(o.idleRoom(old), o.missed(old)) {
 				if i < 10 {
 					t.Error(text)
 				}
