@@ -18,7 +18,13 @@ type Spot struct {
 
 // Compare orders spots: by greater score, then by more room, then by index.
 func Compare(a, b Spot) int {
-	return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(b.Fits, a.Fits), cmp.Compare(a.Region, b.Region))
+	switch { // not cmp.Or, which evaluates all three comparisons
+	case a.Score != b.Score:
+		return cmp.Compare(b.Score, a.Score)
+	case a.Fits != b.Fits:
+		return cmp.Compare(b.Fits, a.Fits)
+	}
+	return cmp.Compare(a.Region, b.Region)
 }
 
 // Column has a spot for each region, and their order once a caller has asked for it.
