@@ -7,7 +7,7 @@ import (
 
 // ChangeLog is the matrix as its watchers see it. An edge gets a new entry only when it
 // has changed noticeably. Every watcher that requests the entries after a sequence gets
-// the same numbers. A ChangeLog takes 56 bytes for each pair of regions. It is not safe
+// the same numbers. A ChangeLog takes 40 bytes for each pair of regions. It is not safe
 // for concurrent use.
 type ChangeLog struct {
 	view     *View

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"time"
 )
@@ -24,30 +25,37 @@ const (
 	reverseBit = 1 << 7
 )
 
-// span is a duration of up to six hours: below two seconds in nanoseconds, and above in
-// longUnit, with the bit isLong.
-type span uint32
+// span is a duration of up to two hours in two bytes: a number below 1 << spanBits, and above that the
+// position of its unit in units. So a duration has its first three digits, and mostly the fourth. Its error is
+// at most 0.061 %, about as much as in the tables that regions send (package internal/sets).
+type span uint16
 
 const (
-	isLong   = 1 << 31
-	longUnit = 10 * time.Microsecond
+	spanBits = 13
+	// mostUnits is the number of units from which on the next unit is used. The least duration there is rounded
+	// up, so a longer duration is never stored as a shorter one.
+	mostUnits = 8185
 )
 
+var units = [...]time.Duration{
+	100 * time.Nanosecond, time.Microsecond, 10 * time.Microsecond, 100 * time.Microsecond,
+	time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond, time.Second,
+}
+
 func spanOf(d time.Duration) span {
-	switch {
-	case d <= 0:
+	if d <= 0 {
 		return 0
-	case d < isLong:
-		return span(d)
 	}
-	return isLong | span(min(d/longUnit, isLong-1))
+	for k, unit := range units {
+		if d < mostUnits*unit {
+			return span(k<<spanBits) | span((d+unit/2)/unit)
+		}
+	}
+	return math.MaxUint16
 }
 
 func (s span) duration() time.Duration {
-	if s >= isLong {
-		return time.Duration(s-isLong) * longUnit
-	}
-	return time.Duration(s)
+	return time.Duration(s&(1<<spanBits-1)) * units[s>>spanBits]
 }
 
 // methods lists the methods of probing by number.

@@ -264,17 +264,27 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// TestCellsAreSmall: a cell is small, and a stored edge differs little from the measured one:
-// round trips below two seconds by nothing, longer ones by at most longUnit.
+// TestCellsAreSmall: a cell is small, and a stored edge differs little from the measured one. Durations with
+// three digits are exact. A longer duration is never stored as a shorter one.
 func TestCellsAreSmall(t *testing.T) {
-	if size := unsafe.Sizeof(trips{}); size != 20 {
+	if size := unsafe.Sizeof(trips{}); size != 10 {
 		t.Errorf("the round trips of an edge take %d bytes", size)
 	}
+	if got := spanOf(time.Minute*150 - 1).duration(); got < 2*time.Hour {
+		t.Errorf("the longest duration is %s", got)
+	}
 	rapid.Check(t, func(t *rapid.T) {
-		d := time.Duration(rapid.Int64Range(-5, int64(time.Hour)).Draw(t, "d"))
+		d := time.Duration(math.Exp(rapid.Float64Range(0, math.Log(float64(2*time.Hour))).Draw(t, "log")))
 		got := spanOf(d).duration()
-		if want := max(0, d); got != want && (d < 2*time.Second || (got-want).Abs() >= longUnit) {
-			t.Fatalf("%s is stored as %s", want, got)
+		if (got-d).Abs() > max(50*time.Nanosecond, time.Duration(float64(d)*0.000611)) || spanOf(got) != spanOf(d) || spanOf(-d) != 0 {
+			t.Fatalf("%s is stored as %s", d, got)
+		}
+		if longer := spanOf(d + time.Duration(rapid.Int64Range(0, int64(d/1000)).Draw(t, "more"))); longer.duration() < got {
+			t.Fatalf("%s is stored as %s, and a longer duration as %s", d, got, longer.duration())
+		}
+		exact := time.Duration(rapid.IntRange(0, 818).Draw(t, "digits")) * units[rapid.IntRange(0, len(units)-1).Draw(t, "unit")]
+		if got := spanOf(exact).duration(); got != exact {
+			t.Fatalf("%s is stored as %s", exact, got)
 		}
 		loss := rapid.Float64Range(-1, 2).Draw(t, "loss")
 		if got := share(lossOf(loss)); math.Abs(got-min(1, max(0, loss))) > lossUnit {

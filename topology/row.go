@@ -6,7 +6,7 @@ import (
 )
 
 // row has the edges from one region, by the number of the other region. All lists are nil if
-// nothing was measured. A million edges are stored, copied and scanned, so an edge takes 20 bytes
+// nothing was measured. A million edges are stored, copied and scanned, so an edge takes 10 bytes
 // for its round trips, and two for each value that it has in common with others. The lists have no
 // pointers.
 type row struct {
