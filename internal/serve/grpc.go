@@ -29,6 +29,10 @@ const (
 	// 32 MiB for the streams of a thousand regions, because gRPC shares buffers only among
 	// connections of package net, and followed connections are not.
 	readBuffer = 8 << 10
+	// writeBuffer is the size of the write buffer of a connection while gRPC writes. Messages to a thousand regions
+	// take up to a thousand buffers at once, and the pool keeps a buffer until two collections have passed: 25 MB
+	// with gRPC's default of 32 KiB. With the size of readBuffer both have one pool.
+	writeBuffer = readBuffer
 	// smallBuffer is the size of the read and write buffers with Options.SmallBuffers.
 	// gRPC's default is 32 KiB.
 	smallBuffer = 4 << 10
@@ -50,6 +54,7 @@ func newGRPC(o Options, unary []grpc.UnaryServerInterceptor, stream []grpc.Strea
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.ReadBufferSize(readBuffer),
+		grpc.WriteBufferSize(writeBuffer),
 		grpc.ConnectionTimeout(10 * time.Second),
 		grpc.StaticStreamWindowSize(grpcdial.StreamWindow),
 		grpc.StaticConnWindowSize(grpcdial.ConnWindow),
