@@ -87,8 +87,8 @@ func TestUnusedMemoryReturnsAtRest(t *testing.T) {
 	if n := releases(112 * mib); n != 1 {
 		t.Errorf("memory returned %d times with little to return, want once", n)
 	}
-	if n := releases(120 * mib); n != 3 {
-		t.Errorf("memory returned %d times in a minute, want 3", n)
+	if n := releases(120 * mib); n != 6 {
+		t.Errorf("memory returned %d times in a minute, want 6", n)
 	}
 }
 
