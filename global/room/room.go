@@ -188,6 +188,9 @@ type Ask struct {
 	Grows, Size int64
 	// Version: the submit is a new version of a stored job.
 	Version bool
+	// Pending is by how many bytes earlier submits of the same transaction grow. PendingHere is the part of
+	// the same namespace.
+	Pending, PendingHere int64
 }
 
 // Check returns why there is no room for a submit, or nil if there is room. Stops and purges are
@@ -198,19 +201,19 @@ func (r *Room) Check(ask Ask) *Refusal {
 	if ask.Version {
 		until, takes = anyUntil, fmt.Sprintf("new versions of jobs up to %d %%", anyUntil)
 	}
-	in := r.byNamespace[namespace]
+	all, in := r.JobBytes+ask.Pending, r.byNamespace[namespace]+ask.PendingHere
 	switch {
 	case r.usage.Quota > 0 && r.used() >= r.usage.Quota/100*until:
 		return refuse(r.used(), r.usage.Quota, "the store has %s of %s in use (%d %%), and it takes %s; this submit needs %s: %s --store-quota of the global servers; stops, purges and what runs go on",
 			inUnits(r.used()), inUnits(r.usage.Quota), percent(r.used(), r.usage.Quota), takes, inUnits(ask.Size), makeRoom)
-	case grows > 0 && r.Limits.Jobs > 0 && r.JobBytes+grows > r.Limits.Jobs:
-		return refuse(r.JobBytes, r.Limits.Jobs, "the jobs of all namespaces take %s of %s, and this one needs %s more: %s --jobs-max of the global servers",
-			inUnits(r.JobBytes), inUnits(r.Limits.Jobs), inUnits(grows), makeRoom)
+	case grows > 0 && r.Limits.Jobs > 0 && all+grows > r.Limits.Jobs:
+		return refuse(all, r.Limits.Jobs, "the jobs of all namespaces take %s of %s, and this one needs %s more: %s --jobs-max of the global servers",
+			inUnits(all), inUnits(r.Limits.Jobs), inUnits(grows), makeRoom)
 	case grows > 0 && r.Limits.Namespace > 0 && in+grows > r.Limits.Namespace:
 		return refuse(in, r.Limits.Namespace, "the jobs of namespace %s take %s of %s, and this one needs %s more: %s --namespace-max of the global servers",
 			namespace, inUnits(in), inUnits(r.Limits.Namespace), inUnits(grows), makeRoom)
-	case grows > 0 && r.Unread > 0 && (over(r.JobBytes+r.Unread+grows, r.Limits.Jobs) || over(in+r.Unread+grows, r.Limits.Namespace)):
-		no := refuse(r.JobBytes, r.Limits.Jobs, "the history of ended jobs is still being read, so it is not known yet whether there is room for this job: try again")
+	case grows > 0 && r.Unread > 0 && (over(all+r.Unread+grows, r.Limits.Jobs) || over(in+r.Unread+grows, r.Limits.Namespace)):
+		no := refuse(all, r.Limits.Jobs, "the history of ended jobs is still being read, so it is not known yet whether there is room for this job: try again")
 		no.Later = true
 		return no
 	}

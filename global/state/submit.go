@@ -147,13 +147,15 @@ func CheckRoom(t *Tx, k JobKey, size int) error { return t.checkRoom(k, size) }
 // checkRoom refuses a submit for which there is no room.
 func (t *Tx) checkRoom(k JobKey, size int) error {
 	grows, version := int64(size), false
-	if j := t.State.Jobs[k]; j != nil && j.Record != nil {
+	if old, _ := t.Job(k); old != nil {
 		version = true
-		grows -= int64(j.Record.specSize())
+		grows -= int64(old.specSize())
 	} else {
 		grows += room.JobOverhead
 	}
-	no := t.State.Room.Check(room.Ask{Namespace: k.Namespace, Grows: grows, Size: int64(size), Version: version})
+	ask := room.Ask{Namespace: k.Namespace, Grows: grows, Size: int64(size), Version: version}
+	ask.Pending, ask.PendingHere = t.pendingJobs(k.Namespace)
+	no := t.State.Room.Check(ask)
 	if no == nil {
 		return nil
 	}
@@ -164,6 +166,27 @@ func (t *Tx) checkRoom(k JobKey, size int) error {
 		Code: codes.ResourceExhausted, Message: no.Error(), Reason: rpcerr.ReasonStoreFull,
 		Metadata: map[string]string{rpcerr.KeyUsed: strconv.FormatInt(no.Used, 10), rpcerr.KeyLimit: strconv.FormatInt(no.Limit, 10)},
 	}.Err()
+}
+
+// pendingJobs returns by how many bytes the submits of the transaction make jobs grow: in all namespaces, and in
+// one.
+func (t *Tx) pendingJobs(namespace string) (all, here int64) {
+	for i := range t.changes {
+		next := t.changes[i].job
+		if next == nil {
+			continue
+		}
+		k := jobOfKey(t.changes[i].key, jobPrefix)
+		grows := int64(next.specSize()) + next.earlier + room.JobOverhead
+		if j := t.State.Jobs[k]; j != nil && j.Record != nil {
+			grows -= int64(j.Record.specSize()) + j.Record.earlier + room.JobOverhead
+		}
+		all += grows
+		if k.Namespace == namespace {
+			here += grows
+		}
+	}
+	return all, here
 }
 
 // checkTemplates refuses a further job that begins runs if there are too many.
