@@ -62,8 +62,9 @@ func pack(s *region.Slot) slot {
 	return out
 }
 
-func (s *Slots) unpack(p *slot) region.Slot {
-	out := region.Slot{
+// unpack sets a slot to the stored one. A slot is large, so it is not returned.
+func (s *Slots) unpack(p *slot, out *region.Slot) {
+	*out = region.Slot{
 		Namespace: s.namespace, Job: s.job, Group: p.group.Value(), Region: p.at.Value(), State: states[p.state], Desired: desires[p.desired],
 		Generation: p.generation, Revision: p.revision, JobVersion: p.version, Run: p.run, From: int(p.from), To: int(p.to),
 		PlacedBecause: p.because, System: p.system, Bound: p.bound, Unbound: p.unbound, Vacant: p.vacant,
@@ -72,7 +73,6 @@ func (s *Slots) unpack(p *slot) region.Slot {
 		out.Hold, out.StopTime, out.UnlessConnected, out.Reason, out.Message = m.hold, m.stop, m.unlessConnected, m.reason, m.message
 		out.Former, out.ReturnTo, out.Home, out.Parallel = m.former, m.returnTo, m.home, m.parallel
 	}
-	return out
 }
 
 // find returns the position of a slot in the list, or where to insert it. The slots of a group do
@@ -118,21 +118,29 @@ func (s *Slots) Delete(key string) {
 }
 
 // Get returns the slot that has the given key: see region.Slot.Key.
-func (s *Slots) Get(key string) (region.Slot, bool) {
+func (s *Slots) Get(key string) (slot region.Slot, ok bool) {
+	ok = s.Read(key, &slot)
+	return slot, ok
+}
+
+// Read sets a slot to the one that has the given key, if there is one.
+func (s *Slots) Read(key string, slot *region.Slot) bool {
 	if group, from, at, system, ok := s.parse(key); ok {
 		if i, found := s.find(group, from, at, system); found {
-			return s.unpack(&s.list[i]), true
+			s.unpack(&s.list[i], slot)
+			return true
 		}
 	}
-	return region.Slot{}, false
+	return false
 }
 
 // Find returns the slot with the key of another slot of the job.
-func (s *Slots) Find(like *region.Slot) (region.Slot, bool) {
-	if i, found := s.find(like.Group, like.From, like.Region, like.System); found {
-		return s.unpack(&s.list[i]), true
+func (s *Slots) Find(like *region.Slot) (slot region.Slot, found bool) {
+	i, found := s.find(like.Group, like.From, like.Region, like.System)
+	if found {
+		s.unpack(&s.list[i], &slot)
 	}
-	return region.Slot{}, false
+	return slot, found
 }
 
 // parse returns the parts of a key; ok is false for a key of another job.
@@ -154,7 +162,9 @@ func (s *Slots) Len() int { return len(s.list) }
 func (s *Slots) All() iter.Seq[region.Slot] {
 	return func(yield func(region.Slot) bool) {
 		for i := range s.list {
-			if !yield(s.unpack(&s.list[i])) {
+			var slot region.Slot
+			s.unpack(&s.list[i], &slot)
+			if !yield(slot) {
 				return
 			}
 		}
@@ -165,7 +175,7 @@ func (s *Slots) All() iter.Seq[region.Slot] {
 func (s *Slots) Sorted() []region.Slot {
 	out := make([]region.Slot, len(s.list))
 	for i := range s.list {
-		out[i] = s.unpack(&s.list[i])
+		s.unpack(&s.list[i], &out[i])
 	}
 	return out
 }

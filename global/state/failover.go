@@ -177,7 +177,8 @@ func (st *State) slotsChanged(name string) {
 func (st *State) EachSlot(r *Region, do func(*Job, region.Slot)) {
 	for _, key := range r.Orders.Keys() {
 		o, _ := r.Orders.Get(key)
-		if s, ok := orderedSlot(o, r.Name, key); ok && s.Region == r.Name && !s.Vacant {
+		var s region.Slot
+		if readOrdered(&s, o, r.Name, key) && s.Region == r.Name && !s.Vacant {
 			do(o.job, s)
 		}
 	}

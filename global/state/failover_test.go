@@ -172,8 +172,8 @@ func TestOrderToAFormerOwnerSaysWhatIsAwaited(t *testing.T) {
 	for _, mayRun := range []bool{true, false} {
 		s := region.Slot{Namespace: "default", Job: "api", Group: "web", To: 2, Region: "seoul", State: region.Accepted, Desired: region.DesiredRun,
 			Bound: !mayRun, Unbound: mayRun, Former: []region.FormerOwner{{Region: "jakarta", Generation: 2, MayRun: mayRun}}}
-		if o := formerOrder(s, 0); o.Unbound != mayRun || o.Desired != region.DesiredRevoke {
-			t.Errorf("may run %v: %v", mayRun, o)
+		if becomeFormer(&s, 0); s.Unbound != mayRun || s.Desired != region.DesiredRevoke {
+			t.Errorf("may run %v: %v", mayRun, s)
 		}
 	}
 }

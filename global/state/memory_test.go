@@ -178,7 +178,8 @@ func BenchmarkOrder(b *testing.B) {
 			for n := 0; b.Loop(); n++ {
 				key := keys[n%len(keys)]
 				held, _ := r.Orders.Get(key)
-				o := CopyOrder(st, r.Name, key, held, math.MaxUint64)
+				var o OrderCopy
+				CopyOrder(&o, st, r.Name, key, held, math.MaxUint64)
 				if o.Size() == 0 || whole && o.Message() == nil {
 					b.Fatal(key)
 				}

@@ -398,28 +398,30 @@ type OrderCopy struct {
 	none     bool    // there is no order
 }
 
-// CopyOrder returns what the order about a slot consists of. Its message is nil if the region does not own the slot and
-// did not own it before. The region has got the orders after the revision `since`, so a slot that was offered after
+// CopyOrder sets out to what the order about a slot consists of. Its message is nil if the region does not own the slot
+// and did not own it before. The region has got the orders after the revision `since`, so a slot that was offered after
 // that and is accepted needs no spec: the region's answer shows that its log has the spec. With the greatest number
 // each order has its spec. The lock is held.
-func CopyOrder(st *State, name, key string, o Order, since uint64) OrderCopy {
-	s, ok := orderedSlot(o, name, key)
-	if !ok {
-		return OrderCopy{none: true}
+func CopyOrder(out *OrderCopy, st *State, name, key string, o Order, since uint64) {
+	*out = OrderCopy{revision: o.Revision}
+	s := &out.slot
+	if !readOrdered(s, o, name, key) {
+		out.none = true
+		return
 	}
 	if !s.Vacant && s.Region == name {
 		s.Former, s.Home, s.Unbound = nil, "", s.Bound && s.Unbound // regions do not need these values
-		out := OrderCopy{slot: s, revision: o.Revision, attempts: attemptsFor(st, &s)}
+		out.attempts = attemptsFor(st, s)
 		if !o.echo || uint64(s.Generation) <= since {
 			out.spec = o.record
 		}
-		return out
+		return
 	}
-	i := formerOf(&s, name)
-	if i < 0 {
-		return OrderCopy{none: true}
+	if i := formerOf(s, name); i >= 0 {
+		becomeFormer(s, i)
+		return
 	}
-	return OrderCopy{slot: formerOrder(s, i), revision: o.Revision}
+	out.none = true
 }
 
 // Message returns the order in the form that a region gets, or nil if there is none.
@@ -440,7 +442,8 @@ func (o *OrderCopy) Size() int {
 
 // SlotOrder returns the message of CopyOrder. The lock is held.
 func SlotOrder(st *State, name, key string, o Order, since uint64) *nusav1.SlotOrder {
-	out := CopyOrder(st, name, key, o, since)
+	var out OrderCopy
+	CopyOrder(&out, st, name, key, o, since)
 	return out.Message()
 }
 
@@ -456,21 +459,15 @@ func HashOrders(st *State, r *Region) uint64 {
 	})
 }
 
-// orderedSlot returns the slot of an order, with the given wire key of a region. The lock is held.
-func orderedSlot(o Order, at, key string) (region.Slot, bool) {
-	if o.job == nil {
-		return region.Slot{}, false
-	}
-	s, ok := o.job.Slots.Get(key)
-	if !ok {
-		s, ok = o.job.Slots.Get(key + "@" + at)
-	}
-	return s, ok
+// readOrdered sets a slot to that of an order, with the given wire key of a region. It returns false if there is
+// none. The lock is held.
+func readOrdered(s *region.Slot, o Order, at, key string) bool {
+	return o.job != nil && (o.job.Slots.Read(key, s) || o.job.Slots.Read(key+"@"+at, s))
 }
 
-// formerOrder returns the order to the former owner at position i of a slot's list. The order names
+// becomeFormer makes a slot the order to the former owner at position i of its list. The order names
 // the generation that the region had. To end a slot, the region does not need the job.
-func formerOrder(s region.Slot, i int) region.Slot {
+func becomeFormer(s *region.Slot, i int) {
 	f := s.Former[i]
 	state := region.Accepted
 	if s.State == region.Done || s.Desired == region.DesiredStop {
@@ -480,5 +477,4 @@ func formerOrder(s region.Slot, i int) region.Slot {
 	s.Former, s.Home, s.ReturnTo, s.Hold, s.UnlessConnected, s.Vacant = nil, "", "", 0, false, false
 	// A version that a lease binds waits until nothing runs in that region: see place.Job.awaited.
 	s.Bound, s.Unbound, s.Reason, s.Message, s.PlacedBecause = false, f.MayRun, "", "", ""
-	return s
 }

@@ -171,8 +171,10 @@ func (c *session) ordersMessage() *nusav1.GlobalMessage {
 		since = math.MaxUint64
 	}
 	b, ok := c.cursor.NextWithin(ordersItems, ordersBytes, func(i link.Item[state.Order]) int {
-		c.copies = append(c.copies, state.CopyOrder(c.server.st, c.region, i.Key, i.Value, since))
-		return c.copies[len(c.copies)-1].Size()
+		c.copies = append(c.copies, state.OrderCopy{})
+		order := &c.copies[len(c.copies)-1]
+		state.CopyOrder(order, c.server.st, c.region, i.Key, i.Value, since)
+		return order.Size()
 	})
 	clear(c.copies[len(b.Items):])
 	c.copies = c.copies[:len(b.Items)] // the batch begins with the orders whose size was measured
