@@ -193,7 +193,7 @@ func (s State) Behind() bool {
 }
 
 // grantsMissing reports whether grants have not arrived for half a lease.
-func (s State) grantsMissing(c Config, now time.Duration) bool {
+func (s *State) grantsMissing(c *Config, now time.Duration) bool {
 	return s.Level > 0 && s.confirmed != s.sent && now-s.missingSince > c.Lease/2
 }
 
@@ -293,36 +293,44 @@ const ConfirmLevel = 2
 
 // Step advances the state by one event. Events of a stream that is not the live one change nothing.
 func Step(c Config, s State, now time.Duration, e Event) (State, []Effect) {
+	effects := s.Advance(&c, now, e)
+	return s, effects
+}
+
+// Advance is Step in place. Each message of a region is a step, and copies of a State take more time than the rest.
+func (s *State) Advance(c *Config, now time.Duration, e Event) []Effect {
 	switch e := e.(type) {
 	case Hello:
-		return s.hello(c, now, e)
+		return s.hello(c, now, &e)
 	case LeaseRequested:
 		if s.live(e.Stream) {
 			s.index = max(s.index, e.Index)
 			s.ordered = s.ordered || e.Ordered && s.acked >= s.required && s.Level >= ConfirmLevel
 		}
-		return s.request(c, now, e)
+		return s.request(c, now, &e)
 	case OrdersAcked:
 		if s.live(e.Stream) {
 			s.acked, s.index = max(s.acked, e.Position), max(s.index, e.Index)
 		}
-		return s.joined(e.Stream).received(c, now, e.Stream)
+		s.joined(e.Stream)
+		return s.received(c, now, e.Stream)
 	case Received:
-		return s.joined(e.Stream).received(c, now, e.Stream)
+		s.joined(e.Stream)
+		return s.received(c, now, e.Stream)
 	case StreamEnded:
 		if s.live(e.Stream) {
 			return s.disconnect("its stream ended")
 		}
 	case Stored:
-		return s.stored(now, e.Record)
+		return s.stored(now, &e.Record)
 	case Declare:
 		return s.declare(e)
 	case Resumed:
-		s = s.seen(c, now)
+		s.seen(c, now)
 	case Tick:
 		return s.tick(c, now)
 	}
-	return s, nil
+	return nil
 }
 
 // ConnectedFor returns how long the region has been connected without a break. It returns 0 without
@@ -343,45 +351,42 @@ func (r Record) brokenBy(next Record) bool {
 }
 
 // seen notes a sign of life. After a silence, healthySince begins again.
-func (s State) seen(c Config, now time.Duration) State {
-	if _, cut := CutOff(c, s, now); cut {
+func (s *State) seen(c *Config, now time.Duration) {
+	if _, cut := cutOff(c, s, now); cut {
 		s.healthySince = now
 	}
 	s.LastSeen = max(s.LastSeen, now)
-	return s
 }
 
-func (s State) live(stream uint64) bool { return stream != 0 && stream == s.Stream }
+func (s *State) live(stream uint64) bool { return stream != 0 && stream == s.Stream }
 
 // joined notes that the region's log has what the welcome of the live stream said.
-func (s State) joined(stream uint64) State {
+func (s *State) joined(stream uint64) {
 	if s.live(stream) && s.Level > 0 {
 		s.known = max(s.known, s.welcomed)
 	}
-	return s
 }
 
 // received handles a message. If a region was lost and its hello did not count, the stream ends and
 // the region has to say hello again, because only a hello ends the loss.
-func (s State) received(c Config, now time.Duration, stream uint64) (State, []Effect) {
+func (s *State) received(c *Config, now time.Duration, stream uint64) []Effect {
 	if !s.live(stream) {
-		return s, nil
+		return nil
 	}
 	s.answered = true
 	if !s.grantsMissing(c, now) {
-		s = s.seen(c, now)
+		s.seen(c, now)
 	}
 	if s.Lost {
 		return s.end("the region was declared lost, and is connected again", "its session begins again")
 	}
-	return s, nil
+	return nil
 }
 
 // end ends the live stream.
-func (s State) end(message, why string) (State, []Effect) {
+func (s *State) end(message, why string) []Effect {
 	end := Effect{Kind: End, Stream: s.Stream, Message: message}
-	s, effects := s.disconnect(why)
-	return s, append([]Effect{end}, effects...)
+	return append([]Effect{end}, s.disconnect(why)...)
 }
 
 // shown is the precision of durations in messages.
@@ -390,10 +395,10 @@ const shown = 100 * time.Millisecond
 // tick ends a session after a silence of one lease. A live master requests several leases in that
 // time. A master that requests none, or does not get the grants, has lost its leadership or its
 // connection.
-func (s State) tick(c Config, now time.Duration) (State, []Effect) {
+func (s *State) tick(c *Config, now time.Duration) []Effect {
 	silent := now - max(s.LastSeen, s.welcomedAt)
 	if !s.Connected() || silent <= c.Lease {
-		return s, nil
+		return nil
 	}
 	message := fmt.Sprintf("no message for %s", silent.Round(shown))
 	if s.grantsMissing(c, now) {
@@ -404,17 +409,17 @@ func (s State) tick(c Config, now time.Duration) (State, []Effect) {
 
 // request grants a lease if the region has acknowledged the orders of its welcome, and grants
 // arrive at the region.
-func (s State) request(c Config, now time.Duration, e LeaseRequested) (State, []Effect) {
+func (s *State) request(c *Config, now time.Duration, e *LeaseRequested) []Effect {
 	if !s.live(e.Stream) {
-		return s, []Effect{{Kind: End, Stream: e.Stream, Message: "another stream speaks for the region"}}
+		return []Effect{{Kind: End, Stream: e.Stream, Message: "another stream speaks for the region"}}
 	}
 	if e.Granted > s.confirmed && e.Granted <= s.sent {
 		s.confirmed, s.missingSince = e.Granted, now
 	}
 	s.CommitBlocked = e.CommitBlocked
-	s, effects := s.received(c, now, e.Stream)
+	effects := s.received(c, now, e.Stream)
 	if !s.Connected() || !c.Serving(now) || s.acked < s.required && !plant.Is(plant.GrantBeforeOrders) || s.grantsMissing(c, now) || e.ID <= s.sent || now < c.GrantsFrom || c.Unconfirmed {
-		return s, effects
+		return effects
 	}
 	if s.sent == s.confirmed {
 		s.missingSince = now
@@ -423,53 +428,52 @@ func (s State) request(c Config, now time.Duration, e LeaseRequested) (State, []
 	if now+lease.Over(c.Lease, 0) >= s.BoundUntil(0) {
 		s.grantedAt, s.granted = now, c.Lease
 	}
-	return s, []Effect{{Kind: Grant, Stream: e.Stream, ID: e.ID, Lease: c.Lease, Orders: e.Orders, Record: s.Record}}
+	return []Effect{{Kind: Grant, Stream: e.Stream, ID: e.ID, Lease: c.Lease, Orders: e.Orders, Record: s.Record}}
 }
 
-func (s State) disconnect(why string) (State, []Effect) {
+func (s *State) disconnect(why string) []Effect {
 	was := s.Stream
 	s.Stream = 0
-	return s, []Effect{{Kind: Disconnected, Stream: was, Message: why}}
+	return []Effect{{Kind: Disconnected, Stream: was, Message: why}}
 }
 
 // stored takes a record that was written. If the record declares the region lost, a live stream
 // ends: the region must come back and learn what it lost. If the record ends the loss, the region
 // has said hello. The welcome can take seconds after that, because what the region may keep is
 // stored first. The region must not be declared lost again in that time, so LastSeen advances here.
-func (s State) stored(now time.Duration, r Record) (State, []Effect) {
+func (s *State) stored(now time.Duration, r *Record) []Effect {
 	declared := r.Lost && !s.Lost
 	if s.Lost && !r.Lost && s.answered {
 		s.LastSeen = max(s.LastSeen, now)
 	}
-	if s.Record.brokenBy(r) {
+	if s.Record.brokenBy(*r) {
 		s.healthySince = now
 	}
-	s.Record = r
+	s.Record = *r
 	if !declared || !s.Connected() {
-		return s, nil
+		return nil
 	}
 	return s.end("the region was declared lost", "declared lost")
 }
 
 // declare raises the fence and marks the region lost. A live stream ends.
-func (s State) declare(d Declare) (State, []Effect) {
+func (s *State) declare(d Declare) []Effect {
 	r := s.Record
 	r.Fence, r.Lost, r.NothingRuns = r.Fence+1, true, r.NothingRuns || d.NothingRuns
 	effects := []Effect{{Kind: Persist, Record: r, Message: d.Why}}
-	s, ends := s.stored(0, r)
-	return s, append(effects, ends...)
+	return append(effects, s.stored(0, &r)...)
 }
 
 // hello decides whether a stream becomes the region's live stream. The stream must come from the
 // cluster that owns the name, from its latest master, and from a log that has not gone back. If
 // (incarnation, term) equals that of the live stream, the same master has reconnected, and the
 // newer stream replaces the older one.
-func (s State) hello(c Config, now time.Duration, h Hello) (State, []Effect) {
-	if effects := s.refuse(c, now, h); effects != nil {
-		return s, effects
+func (s *State) hello(c *Config, now time.Duration, h *Hello) []Effect {
+	if effects := s.refuse(*c, now, *h); effects != nil {
+		return effects
 	}
 	before, old := s.Record, s.Stream
-	_, cut := CutOff(c, s, now)
+	_, cut := cutOff(c, s, now)
 	fresh := cut || !s.Met
 	if h.ClusterID != s.ClusterID || h.Incarnation != s.Incarnation {
 		s.AppliedIndex, s.known = 0, 0
@@ -498,5 +502,5 @@ func (s State) hello(c Config, now time.Duration, h Hello) (State, []Effect) {
 		effects = append(effects, Effect{Kind: End, Stream: old, Message: fmt.Sprintf(
 			"master %s (incarnation %d, term %d) speaks for the region now", h.Master, h.Incarnation, h.Term)})
 	}
-	return s, append(effects, Effect{Kind: Welcome, Stream: h.Stream, Record: s.Record, Lease: c.Lease})
+	return append(effects, Effect{Kind: Welcome, Stream: h.Stream, Record: s.Record, Lease: c.Lease})
 }

@@ -10,6 +10,10 @@ const CutOffAfter = 5 * time.Second
 // the instances of such a region is unknown. A region with a session counts as cut off after two
 // thirds of its lease, because it sends a message in each third.
 func CutOff(c Config, s State, now time.Duration) (silent time.Duration, cut bool) {
+	return cutOff(&c, &s, now)
+}
+
+func cutOff(c *Config, s *State, now time.Duration) (silent time.Duration, cut bool) {
 	if s.ClusterID == "" {
 		return 0, false // no cluster has ever connected under the name
 	}

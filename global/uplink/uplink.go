@@ -166,8 +166,7 @@ func (s *Server) Resume() {
 func (s *Server) stepAll(e region.Event) {
 	c, now := s.st.SessionConfig(), s.st.Clock()
 	for _, r := range s.st.Regions {
-		var effects []region.Effect
-		r.Life, effects = region.Step(c, r.Life, now, e)
+		effects := r.Life.Advance(&c, now, e)
 		r.Touch()
 		r.EndStream(effects)
 	}
@@ -190,15 +189,15 @@ func (s *Server) step(c *session, e region.Event) {
 
 // stepRegion is step with the lock held.
 func (s *Server) stepRegion(c *session, r *state.Region, e region.Event) {
-	var effects []region.Effect
 	behind := r.Life.Behind()
-	r.Life, effects = region.Step(s.st.SessionConfig(), r.Life, s.st.Clock(), e)
+	config := s.st.SessionConfig()
+	effects := r.Life.Advance(&config, s.st.Clock(), e)
 	r.Touch()
 	if behind && !r.Life.Behind() {
 		s.WakePlacer()
 	}
-	for _, e := range effects {
-		switch {
+	for i := range effects {
+		switch e := &effects[i]; {
 		case e.Kind == region.End && e.Stream == c.shared.Number:
 			c.shared.Refuse(e.Message)
 		case e.Kind == region.Grant && e.Stream == c.shared.Number:
