@@ -27,15 +27,18 @@ func (s *Summaries) find(at string) (int, bool) {
 }
 
 // Put sets the summary of a region.
-func (s *Summaries) Put(at string, sum *nusav1.JobSummary) {
+func (s *Summaries) Put(at string, sum *nusav1.JobSummary) { s.PutEncoded(at, Encode(sum)) }
+
+// Encode returns an encoded summary without the names of the job.
+func Encode(sum *nusav1.JobSummary) []byte {
 	namespace, job := sum.GetNamespace(), sum.GetJob()
 	sum.Namespace, sum.Job = "", ""
 	encoded, _ := proto.Marshal(sum) // cannot fail: a region sent it
 	sum.Namespace, sum.Job = namespace, job
-	s.PutEncoded(at, encoded)
+	return encoded
 }
 
-// PutEncoded sets the summary of a region. encoded lacks the names of the job. Nobody may change it
+// PutEncoded sets the summary of a region to one that Encode returned. Nobody may change it
 // afterwards.
 func (s *Summaries) PutEncoded(at string, encoded []byte) {
 	if i, found := s.find(at); found {
@@ -117,7 +120,7 @@ func AppendField(b []byte, number protowire.Number, namespace, job string, encod
 
 func decode(x *summary) *nusav1.JobSummary {
 	out := &nusav1.JobSummary{}
-	_ = proto.Unmarshal(x.encoded, out) // cannot fail: Put has encoded it
+	_ = proto.Unmarshal(x.encoded, out) // cannot fail: Encode has encoded it
 	return out
 }
 

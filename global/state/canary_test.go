@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/global/compact"
 	"github.com/nusa-scheduler/nusa/global/region"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -198,7 +199,7 @@ func TestOnlyAnOverrideOverACanaryHoldsItsRollout(t *testing.T) {
 			if name == c.holds {
 				sum.Groups["web"].Held, sum.Override = 1, &nusav1.Override{Region: name, Held: 1}
 			}
-			w.st.ApplySummary(w.st.Regions[name], sum)
+			w.st.ApplySummary(w.st.Regions[name], sum, compact.Encode(sum))
 		}
 		if got := j.DeadlinesHeld(Sight{}); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
@@ -248,7 +249,7 @@ func TestRetryingCanaries(t *testing.T) {
 		if c.backoff > 0 {
 			sum.Reasons["web"].Reasons = []*nusav1.CountedReason{{Reason: nusav1.Reason_REASON_BACKOFF, Count: c.backoff, What: "instance", Message: "last failure: task main exited with code 3"}}
 		}
-		w.st.ApplySummary(w.st.Regions["seoul"], sum)
+		w.st.ApplySummary(w.st.Regions["seoul"], sum, compact.Encode(sum))
 		if got := j.RetryingCanaries(j.PresentRollout(), "web", "", Sight{}); got != c.want {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)
 		}

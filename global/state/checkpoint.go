@@ -329,6 +329,6 @@ func restoreSummary(st *State, r *Region, encoded []byte) error {
 		return err
 	}
 	NoteSummary(st, r, SummaryKey(r.Name, sum), sum)
-	st.ApplySummary(r, sum)
+	st.ApplySummary(r, sum, compact.Encode(sum))
 	return nil
 }

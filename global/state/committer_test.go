@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/global/compact"
 	"github.com/nusa-scheduler/nusa/global/store"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
@@ -409,7 +410,8 @@ func TestRemovedRegionIsForgotten(t *testing.T) {
 		}
 		c.st.Lock()
 		if r := c.st.Regions["alpha"]; r != nil {
-			c.st.ApplySummary(r, &nusav1.JobSummary{Namespace: "default", Job: "api", Incarnation: 1, Index: step.index})
+			sum := &nusav1.JobSummary{Namespace: "default", Job: "api", Incarnation: 1, Index: step.index}
+			c.st.ApplySummary(r, sum, compact.Encode(sum))
 		}
 		if got := c.st.Jobs[k].Summaries.Get("alpha").GetIndex(); got != step.index {
 			t.Errorf("summary %d is held, not %d", got, step.index)

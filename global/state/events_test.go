@@ -26,10 +26,10 @@ func TestFailureEventsComeOnce(t *testing.T) {
 				{Reason: nusav1.Reason_REASON_EXITED, Count: failed, What: "instance", Message: "task t exited with code 7"}}}},
 		}
 	}
-	r.addFailedInstances("alpha", "default/api", nil, says(0, 0))
-	r.addFailedInstances("alpha", "default/api", says(0, 0), says(1, 2))
-	r.addFailedInstances("alpha", "default/api", says(1, 2), says(1, 2))
-	r.addFailedInstances("alpha", "default/api", says(1, 2), says(0, 0))
+	r.addFailedInstances("alpha", JobKey{"default", "api"}, nil, says(0, 0))
+	r.addFailedInstances("alpha", JobKey{"default", "api"}, says(0, 0), says(1, 2))
+	r.addFailedInstances("alpha", JobKey{"default", "api"}, says(1, 2), says(1, 2))
+	r.addFailedInstances("alpha", JobKey{"default", "api"}, says(1, 2), says(0, 0))
 	watch, err := eventlog.NewWatch(t.Context(), r.Window, r, "0", 0)
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/nusa-scheduler/nusa/global/compact"
 	"github.com/nusa-scheduler/nusa/global/store"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -103,7 +104,7 @@ func TestMemoryOfALiveJob(t *testing.T) {
 		}
 		r := st.Regions[liveRegion(int(b[0]), regions)]
 		NoteSummary(st, r, SummaryKey(r.Name, sum), sum)
-		st.ApplySummary(r, sum)
+		st.ApplySummary(r, sum, compact.Encode(sum))
 	}
 	clear(st.Pending)
 	clear(st.Fresh)

@@ -45,9 +45,10 @@ func (st *State) forgetSummaries(r *Region) {
 	clear(r.Disconnected)
 }
 
-// ApplySummary stores a region's summary of a job, unless a newer one is known. It reports whether
-// the disconnected instances differ from those in the previous summary. The lock is held.
-func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary) (disconnectedChanged bool) {
+// ApplySummary stores a region's summary of a job, unless a newer one is known. encoded is what compact.Encode
+// returned for the summary. It reports whether the disconnected instances differ from those in the previous summary. The
+// lock is held.
+func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary, encoded []byte) (disconnectedChanged bool) {
 	k := JobKey{sum.GetNamespace(), sum.GetJob()}
 	j := st.Jobs[k]
 	if sum.GetLocal() || j == nil || j.Record == nil {
@@ -58,7 +59,7 @@ func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary) (disconnectedCh
 		old.GetIncarnation() == sum.GetIncarnation() && old.GetIndex() > sum.GetIndex()) {
 		return false
 	}
-	j.Summaries.Put(r.Name, sum)
+	j.Summaries.PutEncoded(r.Name, encoded)
 	// The disconnected instances of a checkpoint do not count, because their nodes may be back.
 	if st.loading || len(sum.GetDisconnected()) == 0 {
 		delete(r.Disconnected, k)
@@ -67,8 +68,8 @@ func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary) (disconnectedCh
 		st.Pend(k)
 	}
 	if !st.loading {
-		st.Events.addFailedInstances(r.Name, k.String(), old, sum)
-		st.Events.addOverride(r.Name, k.String(), old.GetOverride(), sum.GetOverride())
+		st.Events.addFailedInstances(r.Name, k, old, sum)
+		st.Events.addOverride(r.Name, k, old.GetOverride(), sum.GetOverride())
 	}
 	st.summaryChanged(j)
 	if j.Record.Type() == place.Batch {
@@ -214,7 +215,15 @@ func (e Events) AddLostNodes(name string, was, is *nusav1.RegionReport) {
 
 // addFailedInstances adds events for the instances of a job that a region has lost, or will not try
 // again, according to its summaries.
-func (e Events) addFailedInstances(from, subject string, was, is *nusav1.JobSummary) {
+func (e Events) addFailedInstances(from string, k JobKey, was, is *nusav1.JobSummary) {
+	any := false
+	for _, c := range is.GetGroups() {
+		any = any || c.GetFailed() > 0 || c.GetLost() > 0
+	}
+	if !any {
+		return // as in most summaries
+	}
+	subject := k.String()
 	for _, group := range slices.Sorted(maps.Keys(is.GetGroups())) {
 		old, now := was.GetGroups()[group], is.GetGroups()[group]
 		if n := now.GetFailed() - old.GetFailed(); n > 0 {
@@ -233,12 +242,12 @@ func (e Events) addFailedInstances(from, subject string, was, is *nusav1.JobSumm
 }
 
 // addOverride adds an event when a region has set, changed or cleared its override of a job.
-func (e Events) addOverride(from, subject string, was, is *nusav1.Override) {
+func (e Events) addOverride(from string, k JobKey, was, is *nusav1.Override) {
 	switch {
 	case is == nil && was != nil:
-		e.AddAt(from, "job.override_cleared", subject, "%s runs all of its part again", from)
+		e.AddAt(from, "job.override_cleared", k.String(), "%s runs all of its part again", from)
 	case is != nil && !was.GetSet().AsTime().Equal(is.GetSet().AsTime()):
-		e.AddAt(from, "job.overridden", subject, "at %s: %s", from, jobstatus.OverrideText(is))
+		e.AddAt(from, "job.overridden", k.String(), "at %s: %s", from, jobstatus.OverrideText(is))
 	}
 }
 

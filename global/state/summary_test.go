@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/global/compact"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -30,7 +31,7 @@ func TestDisconnectedInstancesChange(t *testing.T) {
 		{[]*nusav1.DisconnectedInstances{two}, true},
 	} {
 		sum := &nusav1.JobSummary{Namespace: k.Namespace, Job: k.Name, Disconnected: step.instances}
-		if got := st.ApplySummary(r, sum); got != step.changed || len(r.Disconnected[k]) != len(step.instances) {
+		if got := st.ApplySummary(r, sum, compact.Encode(sum)); got != step.changed || len(r.Disconnected[k]) != len(step.instances) {
 			t.Errorf("step %d: changed %t, want %t; held %v", i, got, step.changed, r.Disconnected[k])
 		}
 	}

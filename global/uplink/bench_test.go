@@ -15,7 +15,7 @@ func BenchmarkMessage(b *testing.B) {
 	s := newServer(b, boottime.NewClock().Now, "alpha")
 	c, r := s.live["alpha"], s.st.Regions["alpha"]
 	c.opened.Store(true)
-	c.inbox, c.cursor = link.NewInbox[*nusav1.JobSummary](maxSummaries), r.Orders.Cursor(r.Orders.Position())
+	c.inbox, c.cursor = link.NewInbox[summary](maxSummaries), r.Orders.Cursor(r.Orders.Position())
 	r.SummaryKeys = map[string]struct{}{}
 	groups := map[string]*nusav1.InstanceCounts{"web": {Running: 3}}
 	for name, m := range map[string]*nusav1.RegionMessage{

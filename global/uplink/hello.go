@@ -88,7 +88,7 @@ func (s *Server) open(ctx context.Context, c *session, h *nusav1.RegionHello) er
 		return err
 	}
 	c.region, c.shared.Conn = name, c.tunnel.conn
-	c.inbox = link.NewInbox[*nusav1.JobSummary](maxSummaries)
+	c.inbox = link.NewInbox[summary](maxSummaries)
 	for range maxRegistrations {
 		welcomed, err := s.welcome(c, h)
 		if err == nil && !welcomed {

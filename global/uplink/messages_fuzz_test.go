@@ -56,7 +56,7 @@ func FuzzRegionMessages(f *testing.F) {
 		}
 		s := newServer(t, func() time.Duration { return time.Hour }, "alpha", "beta")
 		c := s.live["alpha"]
-		c.inbox = link.NewInbox[*nusav1.JobSummary](maxSummaries)
+		c.inbox = link.NewInbox[summary](maxSummaries)
 		c.opened.Store(true)
 		for _, r := range s.st.Regions {
 			r.SummaryKeys = map[string]struct{}{}

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/global/compact"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/link"
@@ -54,6 +55,9 @@ func (s *Server) handleLease(c *session, m *nusav1.RegionMessage) bool {
 // committer and does not wait until they are stored. If the committer's queue is full, wait
 // decides: handle waits, or it returns the answers that are not queued.
 func (s *Server) handle(ctx context.Context, c *session, m *nusav1.RegionMessage, wait bool) (rest []*nusav1.SlotAnswer, err error) {
+	if k, is := m.GetKind().(*nusav1.RegionMessage_Summaries); is {
+		return nil, s.applySummaries(c, k.Summaries) // it steps the state under the lock that it takes anyway
+	}
 	s.step(c, region.Received{Stream: c.shared.Number})
 	switch k := m.GetKind().(type) {
 	case *nusav1.RegionMessage_Answers:
@@ -62,8 +66,6 @@ func (s *Server) handle(ctx context.Context, c *session, m *nusav1.RegionMessage
 		s.setReport(c, k.Report)
 	case *nusav1.RegionMessage_Fits:
 		s.addFits(c, k.Fits.GetFits())
-	case *nusav1.RegionMessage_Summaries:
-		return nil, s.applySummaries(c, k.Summaries)
 	case *nusav1.RegionMessage_Latency:
 		s.setRow(c, k.Latency)
 	case *nusav1.RegionMessage_Row:
@@ -410,24 +412,35 @@ func (s *Server) setServers(c *session, servers []*nusav1.RegionalServer) {
 	}
 }
 
-// applySummaries applies a batch of the region's summaries and acknowledges it.
+// summary is a summary of a region, as it arrived and as the state keeps it.
+type summary struct {
+	message *nusav1.JobSummary
+	encoded []byte
+}
+
+// applySummaries applies a batch of the region's summaries and acknowledges it. It steps the session state, too.
 func (s *Server) applySummaries(c *session, in *nusav1.JobSummaries) error {
-	st := s.st
-	st.Lock()
-	defer st.Unlock()
-	r := s.liveRegion(c)
-	if r == nil {
-		return nil
-	}
-	batch := link.Batch[*nusav1.JobSummary]{
+	batch := link.Batch[summary]{
 		Full: in.GetFull(), Last: in.GetLast(), Removed: in.GetRemoved(),
 		Position: link.Position{Epoch: in.GetPosition().GetEpoch(), Sequence: in.GetPosition().GetSequence()},
 	}
+	batch.Items = make([]link.Item[summary], 0, len(in.GetSummaries()))
 	for _, sum := range in.GetSummaries() {
-		if size := cutSummary(sum); size > maxSummary {
+		encoded := cutSummary(sum)
+		if size := sizeOf(sum, encoded); size > maxSummary {
 			return &refusal{message: fmt.Sprintf("the summary of job %.64q has %d bytes, at most %d are taken", sum.GetJob(), size, maxSummary)}
 		}
-		batch.Items = append(batch.Items, link.Item[*nusav1.JobSummary]{Key: state.SummaryKey(c.region, sum), Value: sum})
+		batch.Items = append(batch.Items, link.Item[summary]{Key: state.SummaryKey(c.region, sum), Value: summary{sum, encoded}})
+	}
+	st := s.st
+	st.Lock()
+	defer st.Unlock()
+	if r := st.Regions[c.region]; r != nil {
+		s.stepRegion(c, r, region.Received{Stream: c.shared.Number})
+	}
+	r := s.liveRegion(c)
+	if r == nil {
+		return nil
 	}
 	change, complete, err := c.inbox.Add(batch, maps.Keys(r.SummaryKeys))
 	if err != nil {
@@ -438,8 +451,8 @@ func (s *Server) applySummaries(c *session, in *nusav1.JobSummaries) error {
 	}
 	disconnected := false
 	for _, item := range change.Upserts {
-		state.NoteSummary(st, r, item.Key, item.Value)
-		disconnected = st.ApplySummary(r, item.Value) || disconnected
+		state.NoteSummary(st, r, item.Key, item.Value.message)
+		disconnected = st.ApplySummary(r, item.Value.message, item.Value.encoded) || disconnected
 	}
 	for _, key := range change.Removed {
 		delete(r.SummaryKeys, key)
@@ -460,9 +473,9 @@ func (s *Server) applySummaries(c *session, in *nusav1.JobSummaries) error {
 	return nil
 }
 
-// cutSummary cuts a summary to the bounds above, because it is stored and shown. It returns the
-// summary's size in bytes.
-func cutSummary(sum *nusav1.JobSummary) int {
+// cutSummary cuts a summary to the bounds above, because it is stored and shown. It returns what compact.Encode returns
+// for the summary.
+func cutSummary(sum *nusav1.JobSummary) (encoded []byte) {
 	for _, g := range sum.GetReasons() {
 		g.Reasons = g.Reasons[:min(len(g.Reasons), state.MaxCounts)]
 		for _, c := range g.GetReasons() {
@@ -473,10 +486,15 @@ func cutSummary(sum *nusav1.JobSummary) int {
 	for _, d := range sum.Disconnected {
 		d.Node = state.CutMessage(d.GetNode())
 	}
-	size := proto.Size(sum)
-	if size > maxSummary && sum.Reasons != nil {
+	encoded = compact.Encode(sum)
+	if sizeOf(sum, encoded) > maxSummary && sum.Reasons != nil {
 		sum.Reasons = nil
-		size = proto.Size(sum)
+		encoded = compact.Encode(sum)
 	}
-	return size
+	return encoded
+}
+
+// sizeOf returns about how many bytes a summary takes with the names of its job.
+func sizeOf(sum *nusav1.JobSummary, encoded []byte) int {
+	return len(sum.GetNamespace()) + len(sum.GetJob()) + len(encoded)
 }

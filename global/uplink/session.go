@@ -103,7 +103,7 @@ type session struct {
 
 	// open sets region and inbox. They do not change after that.
 	region string
-	inbox  *link.Inbox[*nusav1.JobSummary]
+	inbox  *link.Inbox[summary]
 
 	// The state's lock guards the following fields. closed: the handler has returned.
 	closed bool
