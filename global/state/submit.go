@@ -195,8 +195,12 @@ func (t *Tx) checkTemplates(k JobKey, next *Spec) error {
 		return nil
 	}
 	n := len(t.State.Templates.Lines)
-	for _, fresh := range t.Fresh() {
-		if rec, _ := t.Job(fresh); rec.Template() {
+	for i := range t.changes {
+		if !t.changes[i].job.Template() {
+			continue
+		}
+		other := jobOfKey(t.changes[i].key, jobPrefix)
+		if _, is := t.State.Templates.Lines[other]; !is && other != k {
 			n++
 		}
 	}

@@ -81,7 +81,21 @@ func TestJobsThatBeginRuns(t *testing.T) {
 	if err := submit(tx, "plain", false); err != nil {
 		t.Error(err)
 	}
+	next := testJob("last", 4)
+	next.Schedule = &nusav1.Schedule{Every: durationpb.New(time.Hour)}
+	job.Default(next)
+	if _, err := tx.Submit(KeyOf(next), &nusav1.SubmitRequest{Spec: next}); err != nil {
+		t.Errorf("another version in the same transaction: %v", err)
+	}
 	if err := submit(NewTx(st), "nightly", true); err != nil {
 		t.Errorf("again: %v", err)
+	}
+	store("api", false)
+	tx = NewTx(st)
+	if err := submit(tx, "web", true); err != nil {
+		t.Errorf("a stored job becomes the last one: %v", err)
+	}
+	if err := submit(tx, "api", true); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("another stored job in the same transaction: %v", err)
 	}
 }
