@@ -14,8 +14,14 @@ const maxRounds = 99
 // middle returns a result whose figures are the medians of the rounds' figures. A count, for example of
 // ended sessions, is the greatest of the rounds. Ratios are the medians of the rounds' ratios, so a slow
 // hour of the machine, which slows the server and the bare parts of a round alike, changes them little.
+// An incomplete round counts only without a complete one, because it lacks figures.
 func middle(rounds []*Result) *Result {
-	out := &Result{}
+	out, whole := &Result{}, slices.DeleteFunc(slices.Clone(rounds), func(r *Result) bool { return r.Incomplete })
+	if len(whole) > 0 && len(whole) < len(rounds) {
+		out = middle(whole)
+		out.Incomplete = true
+		return out
+	}
 	merge(reflect.ValueOf(out).Elem(), each(rounds, func(r *Result) reflect.Value { return reflect.ValueOf(r).Elem() }))
 	if len(rounds) < 2 {
 		return out

@@ -32,6 +32,12 @@ func TestMiddle(t *testing.T) {
 	if got := middle(rounds[:2]).DecidedPerS; got != 200 {
 		t.Errorf("the middle of 100 and 300 is %v", got)
 	}
+	if got := middle([]*Result{rounds[0], rounds[1], {Regions: 5, Incomplete: true}}); got.DecidedPerS != 200 || got.Rounds != 2 || !got.Incomplete {
+		t.Errorf("with an incomplete round: %+v, want the middle of the others, marked incomplete", got)
+	}
+	if got := middle([]*Result{{Regions: 5, DecidedPerS: 100, Incomplete: true}}); got.DecidedPerS != 100 || !got.Incomplete {
+		t.Errorf("an incomplete round alone: %+v", got)
+	}
 }
 
 // TestRounds measures twice, with new processes each time.
