@@ -23,7 +23,8 @@ func HashAsks(asks []*nusav1.ShapeSubscription) uint64 {
 }
 
 // HashOrders returns the hash of slot orders, given by key and revision, that were sent at a feature level of
-// the global tier. It does not depend on the sequence of the orders. It is never 0.
+// the global tier. It does not depend on the sequence of the orders. It is never 0. A new field of SlotOrder needs a new
+// feature level: otherwise regions that have the order already would not get the field.
 func HashOrders(level uint32, orders iter.Seq2[string, int64]) uint64 {
 	sum, b := uint64(0), []byte(nil)
 	for key, revision := range orders {
