@@ -21,6 +21,7 @@ const (
 	flowRuns, flowJobs = 40, 8
 	flowText           = `name: flow
 workflow:
+  history: {count: 100}
   steps:
     fetch: {groups: &work {main: {tasks: {main: {driver: process, config: {command: x}, resources: {cpu: 10m, memory: 1MiB}}}}}}
     each: {depends: fetch.succeeded, foreach: {items: [a, b, c]}, groups: *work}
