@@ -20,7 +20,7 @@ func TestResourcesChangeWithoutARestart(t *testing.T) {
 	m, dir := newMaster(t), t.TempDir()
 	starts, data := filepath.Join(dir, "starts"), filepath.Join(dir, "data")
 	order := func(index uint64, mebibytes int64) *nusav1.AllocOrder {
-		o := testOrder("aaaa", index, "process", sh("echo $$ >>"+starts+"; sleep 3600"), func(o *nusav1.AllocOrder, g *nusav1.Group) {
+		o := testOrder("aaaa", index, "process", sh("echo $$ >>"+starts+"; echo started; sleep 3600"), func(o *nusav1.AllocOrder, g *nusav1.Group) {
 			g.Tasks["main"].Resources = &nusav1.Resources{CpuMilli: 100, MemoryBytes: mebibytes << 20}
 			o.Allocation.Resources = g.Tasks["main"].Resources
 		})
@@ -30,6 +30,7 @@ func TestResourcesChangeWithoutARestart(t *testing.T) {
 	m.order(order(1, 64))
 	agent := startProcess(t, data, m.addr)
 	m.untilState("aaaa", running)
+	untilOutput(t, nusav1.NewAllocationsClient(m.conn()), "started") // the shell may still be on its way
 	self, _ := os.Executable()
 	caps := process.New(process.Config{Dir: dir, SupervisorArgv: []string{self, "supervise"}}).Fingerprint(t.Context()).Capabilities
 	want := nusav1.LimitsState_LIMITS_STATE_APPLIED
