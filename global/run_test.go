@@ -153,6 +153,7 @@ func TestSilentRegion(t *testing.T) {
 		r.mu.Unlock()
 		s.waitRegion("alpha", nusav1.RegionState_REGION_STATE_DISCONNECTED)
 		again := s.joined("alpha")
+		again.wait("orders", func() bool { return again.fullSets == 1 }) // no lease before it acknowledges them
 		again.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Lease{Lease: &nusav1.LeaseRequest{Id: 7}}})
 		again.wait("lease", func() bool { return len(again.grants) == 1 })
 		again.leave()
