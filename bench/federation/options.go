@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/bench/load"
+	"github.com/nusa-scheduler/nusa/internal/topo"
 )
 
-// Bounds of Options. Beyond these bounds the load generator limits the figures.
+// Bounds of Options. A federation has no more regions. Beyond the other bounds the load generator limits the figures.
 const (
-	maxRegions     = 10_000
+	maxRegions     = topo.MaxRegions
 	maxJobs        = 1_000_000
 	maxConcurrency = 4_096
 	maxRate        = 100_000

@@ -51,7 +51,8 @@ func TestFlags(t *testing.T) {
 func TestFederationFlags(t *testing.T) {
 	dir := t.TempDir()
 	for args, want := range map[string]string{
-		"--regions 0":                       "--regions: 0 is not 1..10000",
+		"--regions 0":                       "--regions: 0 is not 1..2048",
+		"--regions 4096":                    "--regions: 4096 is not 1..2048", // no server takes more
 		"--jobs 1000001":                    "--jobs: 1000001 is not 1..1000000",
 		"--concurrency 0":                   "--concurrency: 0 is not 1..4096",
 		"--rate -1":                         "--rate: -1 is not 0..100000",
@@ -81,8 +82,8 @@ func TestFederationFlags(t *testing.T) {
 func TestFailoverScaleFlags(t *testing.T) {
 	for args, want := range map[string]string{
 		"failover-moves --instances 0":      "--instances: 0 is not 1..1000000",
-		"failover-moves --regions 1":        "--regions: 1 is not 2..10000",
-		"failover-cost --regions 2":         "--regions: 2 is not 3..10000",
+		"failover-moves --regions 1":        "--regions: 1 is not 2..2048",
+		"failover-cost --regions 2":         "--regions: 2 is not 3..2048",
 		"failover-cost --lease 2s":          "--lease must be at least 3s, --timeout more than 0",
 		"failover-cost --phase 1s":          "--phase: 1s is less than 2s",
 		"failover-moves --timeout 0s":       "--lease must be at least 3s, --timeout more than 0",

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/bench/failover"
 	"github.com/nusa-scheduler/nusa/bench/report"
+	"github.com/nusa-scheduler/nusa/internal/topo"
 )
 
 // scaleFlags defines the flags that the measurements with emulated regions share.
@@ -28,7 +29,7 @@ func checkScale(o *failover.Scale, out report.Output, least int) error {
 	for _, n := range []struct {
 		flag            string
 		value, from, to int
-	}{{"--instances", o.Instances, 1, 1_000_000}, {"--regions", o.Regions, least, 10_000}} {
+	}{{"--instances", o.Instances, 1, 1_000_000}, {"--regions", o.Regions, least, topo.MaxRegions}} {
 		if n.value < n.from || n.value > n.to {
 			return fmt.Errorf("%s: %d is not %d..%d", n.flag, n.value, n.from, n.to)
 		}
