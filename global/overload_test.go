@@ -288,9 +288,9 @@ func (o *overload) missed(within time.Duration) (out []string) {
 	return out
 }
 
-// TestOverload: jobs ask for more than the capacity. Still each region takes jobs that fit its room
-// within two reports, and no job waits longer beside room that nobody takes. No region gets more than fits, except for what its own jobs took since the
-// report that was used.
+// TestOverload: jobs ask for more than the capacity. Still each region takes jobs that fit its room within two reports,
+// and no job waits longer than that while a region has room for the job and takes nothing. No region gets more than
+// fits, except for what its own jobs took since the report that was used.
 func TestOverload(t *testing.T) {
 	const report = 5 * time.Second
 	one, eight := []int64{2000}, []int64{500, 1000, 1500, 2000, 2500, 3000, 3500, 4000}

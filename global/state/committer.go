@@ -146,11 +146,11 @@ type Committer struct {
 	// submits holds the requests of callers, and others holds all other requests. The others go
 	// first: see next.
 	submits, others chan commitRequest
-	streams         chan struct{} // has an element for each queued request of a stream
-	empty           *batch        // has the memory of the latest batch. Nil: there is none. Only Run uses it
-	compares        []store.Compare
-	ops             []store.Op    // they have the memory of those of the latest transaction. Only Run uses them
-	ended           chan struct{} // closed when Run has returned
+	streams         chan struct{}   // has an element for each queued request of a stream
+	empty           *batch          // has the memory of the latest batch. Nil: there is none. Only Run uses it
+	compares        []store.Compare // empty, with the memory of the latest transaction's compares. Only Run uses it
+	ops             []store.Op      // the same for its writes
+	ended           chan struct{}   // closed when Run has returned
 }
 
 // NewCommitter returns the writer of a state. Every transaction compares guard, the election key.

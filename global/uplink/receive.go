@@ -56,7 +56,7 @@ func (s *Server) handleLease(c *session, m *nusav1.RegionMessage) bool {
 // decides: handle waits, or it returns the answers that are not queued.
 func (s *Server) handle(ctx context.Context, c *session, m *nusav1.RegionMessage, wait bool) (rest []*nusav1.SlotAnswer, err error) {
 	if k, is := m.GetKind().(*nusav1.RegionMessage_Summaries); is {
-		return nil, s.applySummaries(c, k.Summaries) // it steps the state under the lock that it takes anyway
+		return nil, s.applySummaries(c, k.Summaries) // steps the session's state itself, so the lock is taken once
 	}
 	s.step(c, region.Received{Stream: c.shared.Number})
 	switch k := m.GetKind().(type) {
