@@ -135,7 +135,7 @@ func (m *measurement) parts(ctx context.Context) error {
 		return nil
 	}
 	o := m.o
-	o.Jobs, o.History, o.Stored = m.o.Parts, 0, 0
+	o.Jobs, o.History = m.o.Parts, 0
 	if o.Profile != "" {
 		o.Profile = filepath.Join(o.Profile, "parts")
 	}

@@ -92,6 +92,7 @@ func TestResult(t *testing.T) {
 	full.Rounds, full.RatiosOfRounds = 3, map[string][]float64{"decided_per_s": {0.71, 0.8, 0.84}, "submit_to_offered_ms_p99": {1.2, 1.23, 1.31}}
 	full.Stored = &Stored{Jobs: 1_000_000, Memory: Memory{1350, 1300}, DecidedPerS: 11_111, SubmitToOfferedMS: Pair{P50: 3.5, P99: 1300},
 		SubmitToRunningMS: Pair{P50: 10, P99: 31}, ServerCPUUSPerJob: 101, Ratios: map[string]float64{"decided_per_s": 0.9, "server_cpu_us_per_job": 1.02}}
+	full.Parts.Stored = &Stored{Ratios: map[string]float64{"decided_per_s": 0.94, "server_cpu_us_per_job": 1.1}}
 	var got bytes.Buffer
 	for _, r := range []*Result{full, {Regions: 1, Jobs: 1, Stream: true, Idle: &Idle{}}} {
 		data, err := json.Marshal(r)
@@ -126,7 +127,7 @@ func TestMeasure(t *testing.T) {
 		o := options(t)
 		o.Stream = stream
 		if stream {
-			o.Stored = 60
+			o.Stored, o.Parts = 60, 40
 		}
 		r, err := Measure(t.Context(), o)
 		if err != nil {
@@ -141,6 +142,9 @@ func TestMeasure(t *testing.T) {
 		}
 		if s := r.Stored; (s != nil) != stream || stream && (s.Jobs != 60 || s.DecidedPerS <= 0 || s.Ratios["server_cpu_us_per_job"] <= 0) {
 			t.Errorf("stream %t: with jobs stored: %+v", stream, s)
+		}
+		if stream && (r.Parts.Stored == nil || r.Parts.Stored.Ratios["decided_per_s"] <= 0) {
+			t.Errorf("the bare parts: %+v", r.Parts)
 		}
 		if left, err := os.ReadDir(o.Dir); err != nil || len(left) > 0 {
 			t.Errorf("left in the folder: %v, %v", left, err)

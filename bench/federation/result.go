@@ -174,7 +174,7 @@ func (r *Result) Table(w io.Writer) error {
 			row("  memory then", "%s", r.Idle.Memory)
 		}
 	}
-	r.Stored.rows(row)
+	r.Stored.rows(row, r.Parts)
 	if r.RestartS != nil {
 		row("restart", "serving after %.3f s, first decision after %.3f s", r.ServingS, *r.RestartS)
 	}

@@ -50,14 +50,22 @@ func measureStored(ctx context.Context, m *measurement) error {
 	return nil
 }
 
-// rows adds the rows of the table. A nil Stored has none.
-func (s *Stored) rows(row func(name, format string, args ...any)) {
+// rows adds the rows of the table, with the ratios of the bare parts where they were measured. A nil
+// Stored has no rows.
+func (s *Stored) rows(row func(name, format string, args ...any), parts *Result) {
 	if s == nil {
 		return
 	}
 	row("with jobs stored", "%d; %s", s.Jobs, s.Memory)
-	row("  slots decided", "%.0f /s, %.2f of before", s.DecidedPerS, s.Ratios["decided_per_s"])
+	ofBefore := func(figure string) string {
+		text := fmt.Sprintf("%.2f of before", s.Ratios[figure])
+		if parts != nil && parts.Stored != nil {
+			text += fmt.Sprintf("; the bare parts %.2f", parts.Stored.Ratios[figure])
+		}
+		return text
+	}
+	row("  slots decided", "%.0f /s, %s", s.DecidedPerS, ofBefore("decided_per_s"))
 	row("  submit to offered", "%s", s.SubmitToOfferedMS)
 	row("  submit to running", "%s", s.SubmitToRunningMS)
-	row("  server CPU", "%s µs a job, %.2f of before", amount(s.ServerCPUUSPerJob), s.Ratios["server_cpu_us_per_job"])
+	row("  server CPU", "%s µs a job, %s", amount(s.ServerCPUUSPerJob), ofBefore("server_cpu_us_per_job"))
 }

@@ -28,7 +28,7 @@ idles with all its regions. Then the command kills the server, starts it again a
 for its first decision.
 
 --stored then stores more jobs, and measures the same load once more before the restart.
-It shows whether stored jobs make decisions slower.
+It shows whether stored jobs make decisions slower, with --parts also those of the parts.
 
 --parts then measures the bare parts in the same way: a process with the gRPC server and
 the etcd of a global server that decides nothing. It receives, stores and sends what
