@@ -77,25 +77,27 @@ proto: ## generate code and the OpenAPI document from proto/
 gpu-check: ## print the accelerators that an agent on this machine finds
 	@$(GO) run ./agent/gpu/check
 
-oracle: ## compare plans of 100,000 random regions and federations with a brute-force oracle: some minutes
-	$(TEST) ./regional/sched -run '^TestOracle$$' -rapid.checks=100000 -count=1 -timeout 2h -v
-	$(TEST) ./regional/sched -run '^TestLargeAskIsNotStarved$$' -rapid.checks=10000 -count=1 -timeout 2h -v
-	$(TEST) ./regional/sched -run '^TestRandomLife$$' -rapid.checks=10000 -count=1 -timeout 2h -v
-	$(TEST) ./global/place -run '^TestIndexDecidesAsBruteForce$$' -rapid.checks=100000 -count=1 -timeout 2h -v
-	$(TEST) ./global/place -run '^TestNearGroupsGoWhereBruteForceSends$$' -rapid.checks=10000 -count=1 -timeout 2h -v
+oracle: ## compare plans of 100,000 random regions and federations with a brute-force oracle: some minutes; adds rows to deploy/LEDGER.md
+	$(LEDGER) 'TestOracle, 100,000 draws' $(TEST) ./regional/sched -run '^TestOracle$$' -rapid.checks=100000 -count=1 -timeout 2h -v
+	$(LEDGER) 'TestLargeAskIsNotStarved, 10,000 draws' $(TEST) ./regional/sched -run '^TestLargeAskIsNotStarved$$' -rapid.checks=10000 -count=1 -timeout 2h -v
+	$(LEDGER) 'TestRandomLife, 10,000 draws' $(TEST) ./regional/sched -run '^TestRandomLife$$' -rapid.checks=10000 -count=1 -timeout 2h -v
+	$(LEDGER) 'TestIndexDecidesAsBruteForce, 100,000 draws' $(TEST) ./global/place -run '^TestIndexDecidesAsBruteForce$$' -rapid.checks=100000 -count=1 -timeout 2h -v
+	$(LEDGER) 'TestNearGroupsGoWhereBruteForceSends, 10,000 draws' $(TEST) ./global/place -run '^TestNearGroupsGoWhereBruteForceSends$$' -rapid.checks=10000 -count=1 -timeout 2h -v
 
 # deploy/local kills servers and measures times, so it runs alone; its tests mostly wait, so they run at
 # the same time. It has real agents with Docker and Incus. integration-long has the suites of the two drivers.
 INTEGRATION := $(TEST) $(TESTFLAGS) -tags=$(TAGS),integration -count=1 -timeout 10m
 LONG        := ^(TestKeysRotate|TestRootOfFilesRotates|TestRunbooks|TestReplaceMachines|TestWorkReturnsByItself)$$
+KILLED      := ^TestServerKilledAtFiveThousand$$
 integration: build ## test real processes: kill -9, recovery, agents with engines, a browser, the docs' commands
-	$(INTEGRATION) -p 1 -parallel 6 -skip '$(LONG)' ./deploy/...
+	$(INTEGRATION) -p 1 -parallel 6 -skip '$(LONG)|$(KILLED)' ./deploy/...
 	$(INTEGRATION) -p 1 ./web/e2e
 
 LEDGER   := .ci/ledger deploy/LEDGER.md
 integration-long: build ## the long ones: drivers, change of keys, brokers; adds rows to deploy/LEDGER.md
 	$(LEDGER) 'drivers of Docker and Incus' $(INTEGRATION) -p 1 ./agent/driver/docker ./agent/driver/incus
 	$(LEDGER) 'change of keys, runbooks, machines that come back' $(INTEGRATION) -p 1 -run '$(LONG)' ./deploy/local
+	$(LEDGER) 'a server killed at 5,000 submits a second' $(INTEGRATION) -v -p 1 -run '$(KILLED)' ./deploy/local
 	$(LEDGER) 'NATS and RabbitMQ' $(INTEGRATION) -p 1 ./global/buses ./global/intakes
 	$(LEDGER) '50 Incus instances at once' $(INTEGRATION) -p 1 -run '^$$' -bench Speed -benchtime 1x ./agent/driver/incus
 

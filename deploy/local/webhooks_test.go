@@ -87,7 +87,7 @@ func TestWebhooksSurviveAKill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &burst{p: p, half: make(chan struct{}), acks: make([]*nusav1.SubmitResponse, jobs), regions: map[string]map[string]bool{}}
+	b := newBurst(t, p.conns, jobs, burstStreams, burstCallers)
 	w, begun := startFlows(p)
 	submitted := make(chan error, 1)
 	go func() { submitted <- b.submit(t.Context()) }()
