@@ -3,11 +3,15 @@ package global
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -118,13 +122,27 @@ func (s *server) lead(ctx context.Context) error {
 	return err
 }
 
+// loading is the time in which an elected server reads the records.
+type loading struct {
+	since time.Time
+	ended chan struct{} // closed when the server has become the active one, or cannot
+}
+
+// err returns the error of calls while the server loads.
+func (l *loading) err(name string) error {
+	return rpcerr.Error{
+		Code: codes.Unavailable, RetryAfter: state.RetryAfter,
+		Message: fmt.Sprintf("global server %s is elected and has read the store for %s: it serves when all records are loaded", name, time.Since(l.since).Round(100*time.Millisecond)),
+	}.Err()
+}
+
 // load begins a term. Until the caller calls loaded, regions wait for the term.
 func (s *server) load(ctx context.Context, election store.Election) (term *leadershipTerm, loaded func(), err error) {
-	loading := make(chan struct{})
-	s.loading.Store(&loading)
+	l := &loading{since: time.Now(), ended: make(chan struct{})}
+	s.loading.Store(l)
 	loaded = sync.OnceFunc(func() {
 		s.loading.Store(nil)
-		close(loading)
+		close(l.ended)
 	})
 	term, err = newTerm(ctx, s, election)
 	if err != nil {
@@ -144,14 +162,14 @@ const awaitMost = 20 * time.Second
 // awaitLoaded waits while this server is elected and loads the records. Otherwise it returns at once.
 // A region that was refused instead would come back only after a pause of up to five seconds.
 func (s *server) awaitLoaded(ctx context.Context) {
-	loading := s.loading.Load()
-	if loading == nil {
+	l := s.loading.Load()
+	if l == nil {
 		return
 	}
 	late := time.NewTimer(awaitMost)
 	defer late.Stop()
 	select {
-	case <-*loading:
+	case <-l.ended:
 	case <-late.C:
 	case <-ctx.Done():
 	}

@@ -256,7 +256,18 @@ func TestRegionsWaitForTheLoad(t *testing.T) {
 				first <- m
 			}()
 		}}
+		refused, begun := make(chan error, 1), load.begun
+		load.begun = func() {
+			begun()
+			go func() {
+				_, err := nusav1.NewJobsClient(f.dial(t, "g1:7600")).List(t.Context(), &nusav1.ListJobsRequest{})
+				refused <- err
+			}()
+		}
 		s := f.start(t, "g1", func(c *Config) { load.Store, c.Store = c.Store, load })
+		if err := <-refused; status.Code(err) != codes.Unavailable || !strings.Contains(status.Convert(err).Message(), "global server g1 is elected and has read the store for 0s") {
+			t.Errorf("a list while the server loads: %v", err)
+		}
 		if m := <-first; m.GetWelcome() == nil {
 			t.Errorf("the region got %v", m)
 		}

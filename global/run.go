@@ -61,9 +61,8 @@ type server struct {
 	leader *leaderTracker
 	// active is nil while the server is not the active one.
 	active atomic.Pointer[leadershipTerm]
-	// loading is closed when the server has become the active one, or cannot. nil: it is not
-	// elected, or serves already.
-	loading atomic.Pointer[chan struct{}]
+	// loading is nil if the server is not elected, or serves already.
+	loading atomic.Pointer[loading]
 	// usage is how full the store was at the latest measurement. nil: not measured yet.
 	usage atomic.Pointer[room.Usage]
 	// reach knows whether the store answers.

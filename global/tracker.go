@@ -1,6 +1,7 @@
 package global
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -134,6 +135,9 @@ func (l *leaderTracker) close() {
 func (s *server) target() (*grpc.ClientConn, bool, error) {
 	if s.active.Load() != nil {
 		return nil, true, nil
+	}
+	if l := s.loading.Load(); l != nil { // the leader is still the one before this server
+		return nil, false, cmp.Or(s.reach.err(), l.err(s.cfg.Name))
 	}
 	if s.leader != nil {
 		if _, conn := s.leader.get(); conn != nil {
