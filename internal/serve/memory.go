@@ -129,17 +129,18 @@ func (p *pacer) step(live, allocated, held uint64) (percent int, release bool) {
 	p.mean = (allocated - *oldest) / uint64(meanSteps*paceInterval/time.Second)
 	*oldest = allocated
 	p.steps++
-	if p.mean >= busyRate && allocated-p.latest >= uint64(busyRate*paceInterval/time.Second) {
+	active := allocated-p.latest >= uint64(busyRate*paceInterval/time.Second) // the mean shows a load later
+	if p.mean >= busyRate && active {
 		p.quiet, p.rested = 0, false
 	}
 	p.latest = allocated
 	p.quiet++
-	if p.quiet > int(restAfter/paceInterval) && !p.rested {
+	if p.quiet > int(restAfter/paceInterval) && !p.rested && !active {
 		p.rested, release = true, true
 	}
 	p.released++
 	unused := held - min(held, live)
-	if p.rested && p.released >= int(releaseEvery/paceInterval) && unused >= max(leastRelease, live/8) {
+	if p.rested && !active && p.released >= int(releaseEvery/paceInterval) && unused >= max(leastRelease, live/8) {
 		release = true // a little work at rest, such as checkpoints, has left it
 	}
 	if release {

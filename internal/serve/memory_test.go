@@ -72,6 +72,19 @@ func TestMemoryReturnsOnceAtRest(t *testing.T) {
 	}
 }
 
+// TestNoMemoryReturnsInTheFirstSecondOfALoad: a load that begins when the program would come to rest keeps its
+// memory, although the mean does not show the load yet.
+func TestNoMemoryReturnsInTheFirstSecondOfALoad(t *testing.T) {
+	p := pacer{budget: 300 * mib}
+	allocated := uint64(0)
+	for second, rate := range []uint64{5 * mib, 5 * mib, 5 * mib, 60 * mib, 200 * mib, 200 * mib} {
+		allocated += rate
+		if _, release := p.step(10*mib, allocated, 60*mib); release {
+			t.Errorf("memory returned in second %d", second)
+		}
+	}
+}
+
 // TestUnusedMemoryReturnsAtRest: what a program at rest leaves unused returns from time to time, and a
 // little of it does not.
 func TestUnusedMemoryReturnsAtRest(t *testing.T) {
