@@ -1,6 +1,7 @@
 package uplink
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/nusa-scheduler/nusa/global/state"
@@ -47,6 +48,21 @@ func BenchmarkMessage(b *testing.B) {
 			r.Orders.Put("default/api/web/0", state.Order{Revision: 1})
 			if c.next() == nil {
 				b.Fatal("no order")
+			}
+		}
+	})
+	b.Run("32orders", func(b *testing.B) {
+		var keys [32]string
+		for i := range keys {
+			keys[i] = fmt.Sprintf("default/api%d/web/0", i)
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			for _, key := range keys {
+				r.Orders.Put(key, state.Order{Revision: 1})
+			}
+			if c.next() == nil {
+				b.Fatal("no orders")
 			}
 		}
 	})

@@ -3,6 +3,7 @@ package uplink
 import (
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/link"
@@ -14,13 +15,16 @@ const (
 	// ordersBytes and ordersItems bound a SlotOrders message.
 	ordersBytes = 256 * 1024
 	ordersItems = 1024
-	// keptCopies is how many copies of orders a session keeps room for.
-	keptCopies = 4
 )
+
+// orderCopies are lists for the copies of orders, which all sessions use again.
+var orderCopies = sync.Pool{New: func() any { return new([]state.OrderCopy) }}
 
 // next returns the next message for the region, or nil if the region has everything. Only the
 // sender calls it.
 func (c *session) next() *nusav1.GlobalMessage {
+	list := orderCopies.Get().(*[]state.OrderCopy)
+	c.copies = *list
 	m := c.due()
 	if len(c.edges) > 0 { // the edges are encoded without the lock, because that takes a millisecond
 		m.GetColumnChanges().Edges = sets.PackColumn(c.edges)
@@ -35,11 +39,9 @@ func (c *session) next() *nusav1.GlobalMessage {
 			}
 		}
 		clear(c.copies)
-		c.copies = c.copies[:0]
-		if cap(c.copies) > keptCopies {
-			c.copies = nil
-		}
 	}
+	*list, c.copies = c.copies[:0], nil
+	orderCopies.Put(list)
 	return m
 }
 
