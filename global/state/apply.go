@@ -367,19 +367,24 @@ func (st *State) removeOrder(name string, s *region.Slot, revision int64) {
 	}
 }
 
-// applyCheckpoint adds a chunk of a region's checkpoint. msg is a message that was written, or a chunk that
+// maxParts bounds the numbers of the records of a checkpoint.
+const maxParts = 1 << 20
+
+// applyCheckpoint adds a record of a region's checkpoint. msg is a message that was written, or a record that
 // was read. Its summaries count only while the state is loaded. After that the region itself sends later
 // summaries.
 func (st *State) applyCheckpoint(key string, msg any) {
-	name, chunk, _ := strings.Cut(key, "/")
-	n, err := strconv.Atoi(chunk)
+	name, number, _ := strings.Cut(key, "/")
+	n, err := strconv.Atoi(number)
 	r := st.Regions[name]
-	if err != nil || r == nil || msg == nil {
+	if err != nil || r == nil || n < 0 || n >= maxParts {
 		return
 	}
-	st.Room.Count(n < r.stored.chunks, true)
-	r.stored.chunks = max(r.stored.chunks, n+1)
+	part := r.stored.reach(n)
+	st.Room.Count(part.stored, msg != nil)
+	part.stored = msg != nil
 	if rec, read := msg.(*loadedCheckpoint); read && st.loading {
+		rec.number = n
 		r.checkpoint = append(r.checkpoint, rec)
 		if rec.GetReport() != nil {
 			r.SetReport(rec.GetReport(), st.Clock(), true)
@@ -408,7 +413,7 @@ func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
 		return
 	}
 	if r == nil {
-		r = &Region{Name: name, Orders: link.NewOutbox[Order](st.Epoch, maxRemovals), SummaryKeys: map[string]struct{}{}}
+		r = &Region{Name: name, Orders: link.NewOutbox[Order](st.Epoch, maxRemovals), SummaryKeys: map[string]int32{}}
 		// The outbox begins above position 0, because a region also acknowledges an empty set of
 		// orders.
 		r.Orders.ForgetUpTo(uint64(revision))

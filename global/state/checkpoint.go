@@ -23,14 +23,13 @@ import (
 )
 
 const (
-	// checkpointBytes bounds the size of one record of a checkpoint, and about the size of a
-	// request.
+	// checkpointBytes is about the most bytes of a request.
 	checkpointBytes = 512 * 1024
 	// checkpointsAtOnce bounds the records of one request.
 	checkpointsAtOnce = 100
-	// besideReport is the greatest size of the summaries that share a record with the report. The
-	// report changes more often, and must not write many summaries each time.
-	besideReport = 16 * 1024
+	// partBytes is the size from which on a record gets no more summaries. Summaries of a record can
+	// grow later. Above mostPartBytes the record gives some to another one.
+	partBytes, mostPartBytes = 16 * 1024, 32 * 1024
 )
 
 // Checkpoints stores the latest summaries and report of each region at each Interval. So a new
@@ -45,18 +44,51 @@ type Checkpoints struct {
 // checkpointWrite is one record of a region's checkpoint. rec is nil for a record that must be
 // removed.
 type checkpointWrite struct {
-	region, key string
-	rec         *nusav1.CheckpointRecord
-	size        int
+	region string
+	number int
+	rec    *nusav1.CheckpointRecord
+	size   int
 }
 
-// checkpointed says what the stored checkpoint of a region has.
+// noPart is the number of a summary that no record has.
+const noPart int32 = -1
+
+// checkpointed says what the stored checkpoint of a region has. A checkpoint writes only the records
+// with a changed summary, so its cost does not grow with the summaries that stay the same. New
+// summaries go into few records.
 type checkpointed struct {
-	chunks int // records
-	// alone: chunk 0 has the report and no summaries.
-	alone bool
+	// parts are the records. Record 0 has the report. It also has the summaries as long as it is the
+	// only record. After that it has none, because the report changes more often.
+	parts []checkpointPart
+	// open is the record that gets the next new summaries.
+	open int
+	// unplaced: a summary has no record yet.
+	unplaced bool
 	// report is the hash of the stored report; 0: not known.
 	report uint64
+	// failed: a write of this checkpoint failed.
+	failed bool
+}
+
+// checkpointPart is a record of a checkpoint. changed: a summary of it has changed since it was
+// written.
+type checkpointPart struct{ stored, changed bool }
+
+// note notes that a summary of a record has changed.
+func (c *checkpointed) note(part int32) {
+	if part == noPart {
+		c.unplaced = true
+	} else {
+		c.parts[part].changed = true
+	}
+}
+
+// reach makes the checkpoint have a record with a number.
+func (c *checkpointed) reach(number int) *checkpointPart {
+	for len(c.parts) <= number {
+		c.parts = append(c.parts, checkpointPart{})
+	}
+	return &c.parts[number]
 }
 
 // Run stores checkpoints until ctx ends or a write fails.
@@ -93,6 +125,7 @@ func (c Checkpoints) storeAll(ctx context.Context) error {
 
 // store writes records. If these do not fit into one transaction, it writes each alone.
 func (c Checkpoints) store(ctx context.Context, group []checkpointWrite) error {
+	group = c.wanted(group)
 	if len(group) == 0 {
 		return nil
 	}
@@ -103,9 +136,9 @@ func (c Checkpoints) store(ctx context.Context, group []checkpointWrite) error {
 			switch {
 			case rec == nil: // the region was removed meanwhile
 			case w.rec == nil:
-				err = t.deleteUnchecked(w.key)
+				err = t.deleteUnchecked(CheckpointKey(w.region, w.number))
 			default:
-				err = t.putUnchecked(w.key, w.rec)
+				err = t.putUnchecked(CheckpointKey(w.region, w.number), w.rec)
 			}
 			if err != nil {
 				return err
@@ -114,7 +147,7 @@ func (c Checkpoints) store(ctx context.Context, group []checkpointWrite) error {
 		return nil
 	})
 	switch {
-	case err == nil, errors.Is(err, ErrConflict):
+	case err == nil:
 		return nil
 	case errors.Is(err, store.ErrTooLarge) && len(group) > 1:
 		for i := range group {
@@ -125,47 +158,59 @@ func (c Checkpoints) store(ctx context.Context, group []checkpointWrite) error {
 		return nil
 	case errors.Is(err, store.ErrTooLarge):
 		c.Log.Warn("cannot checkpoint the summaries of a region", "region", group[0].region, "error", err)
-		c.State.Lock()
-		defer c.State.Unlock()
-		if r := c.State.Regions[group[0].region]; r != nil {
-			r.stored.alone, r.stored.report = false, 0 // so that the next report stores all again
-		}
+		fallthrough
+	case errors.Is(err, ErrConflict):
+		c.again(group)
 		return nil
 	}
 	return fmt.Errorf("checkpoint of region %s and others: %w", group[0].region, err)
 }
 
-// collect returns the records that bring a region's checkpoint up to date; none when nothing has
-// changed. If the former checkpoint had more records, these are removed.
-func (c Checkpoints) collect(name string) (out []checkpointWrite) {
-	r, was, now := c.due(name)
-	if r == nil {
-		return nil
-	}
-	chunks := []*nusav1.CheckpointRecord{{Position: now.position, Report: now.report}}
-	next := checkpointed{chunks: was.chunks, alone: true, report: now.hash}
-	if now.all {
-		alone := summaryChunks(now.summaries)
-		if len(alone) == 1 && len(alone[0]) <= besideReport {
-			chunks[0].ProtoReflect().SetUnknown(alone[0])
-			next.alone, alone = false, nil
-		}
-		for _, summaries := range alone {
-			rec := &nusav1.CheckpointRecord{Position: now.position}
-			rec.ProtoReflect().SetUnknown(summaries)
-			chunks = append(chunks, rec)
-		}
-		next.chunks = len(chunks)
-	}
+// wanted returns the writes of regions without a failed write. A later record of such a region may say
+// that the failed one has been written, so the next checkpoint stores both.
+func (c Checkpoints) wanted(group []checkpointWrite) []checkpointWrite {
 	c.State.Lock()
-	r.stored = next
-	c.State.Unlock()
-	for i, rec := range chunks {
-		rec.Chunks = int32(next.chunks)
-		out = append(out, checkpointWrite{name, CheckpointKey(name, i), rec, proto.Size(rec)})
+	failed := func(w checkpointWrite) bool {
+		r := c.State.Regions[w.region]
+		return r != nil && r.stored.failed
 	}
-	for i := next.chunks; i < was.chunks; i++ {
-		out = append(out, checkpointWrite{region: name, key: CheckpointKey(name, i)})
+	var left []checkpointWrite
+	if slices.ContainsFunc(group, failed) {
+		left = slices.DeleteFunc(slices.Clone(group), func(w checkpointWrite) bool { return !failed(w) })
+		group = slices.DeleteFunc(slices.Clone(group), failed)
+	}
+	c.State.Unlock()
+	c.again(left)
+	return group
+}
+
+// again notes that records were not written, so the next checkpoint stores them.
+func (c Checkpoints) again(group []checkpointWrite) {
+	c.State.Lock()
+	defer c.State.Unlock()
+	for _, w := range group {
+		if r := c.State.Regions[w.region]; r != nil {
+			r.stored.reach(w.number).changed = true
+			r.stored.failed, r.stored.report, r.CheckpointDue = true, 0, true
+		}
+	}
+}
+
+// collect returns the records that bring a region's checkpoint up to date, in the order in which they
+// must be written; none when nothing has changed.
+func (c Checkpoints) collect(name string) (out []checkpointWrite) {
+	now := c.due(name)
+	for _, part := range now.parts {
+		w := checkpointWrite{region: name, number: part.number}
+		if part.number == 0 || len(part.summaries) > 0 {
+			w.rec = &nusav1.CheckpointRecord{}
+			w.rec.ProtoReflect().SetUnknown(summaryFields(part.summaries))
+		}
+		if part.number == 0 {
+			w.rec.UpTo, w.rec.Report = now.position, now.report
+		}
+		w.size = proto.Size(w.rec)
+		out = append(out, w)
 	}
 	return out
 }
@@ -174,36 +219,43 @@ func (c Checkpoints) collect(name string) (out []checkpointWrite) {
 type latest struct {
 	position *nusav1.Position
 	report   *nusav1.RegionReport
-	hash     uint64 // of the report
-	// all: the summaries must be stored too.
-	all       bool
+	// parts are the records to write. A record comes before one that has given it summaries, and
+	// record 0 is the last one: see CheckpointRecord.
+	parts []numbered
+}
+
+// numbered are the summaries of the record with a number; without any, the record must be removed.
+type numbered struct {
+	number    int
 	summaries []encodedSummary
 }
 
-// due returns a region whose checkpoint must be stored, what the stored one has, and what the region
-// has now; nil when nothing has changed. From now on only later changes are due. A region may have
-// many summaries, so due copies no more than where they are.
-func (c Checkpoints) due(name string) (r *Region, was checkpointed, now latest) {
+// due returns what the checkpoint of a region must store; no parts when nothing has changed. From now on
+// only later changes are due. A region may have many summaries, so due copies no more than where they
+// are.
+func (c Checkpoints) due(name string) (now latest) {
 	c.State.Lock()
 	defer c.State.Unlock()
-	r = c.State.Regions[name]
+	r := c.State.Regions[name]
 	if r == nil || !r.CheckpointDue && !r.ReportDue {
-		return nil, was, now
+		return now
 	}
-	was = r.stored
-	now = latest{
-		position: &nusav1.Position{Epoch: r.SummariesAt.Epoch, Sequence: r.SummariesAt.Sequence},
-		report:   r.Report, hash: hashOfReport(r.Report), all: r.CheckpointDue || !was.alone,
-	}
-	changed := r.CheckpointDue || now.hash != was.report
+	hash := hashOfReport(r.Report)
+	changed := r.CheckpointDue || hash != r.stored.report
 	r.CheckpointDue, r.ReportDue = false, false
 	if !changed {
-		return nil, was, now
+		return now
 	}
-	if now.all {
-		now.summaries = encodedSummaries(c.State, r)
+	r.stored.report, r.stored.failed = hash, false
+	now = latest{position: &nusav1.Position{Epoch: r.SummariesAt.Epoch, Sequence: r.SummariesAt.Sequence}, report: r.Report}
+	held, fresh := changedSummaries(c.State, r)
+	now.parts = r.stored.divide(held, fresh)
+	for _, part := range now.parts {
+		for _, s := range part.summaries {
+			r.SummaryKeys[s.key] = int32(part.number)
+		}
 	}
-	return r, was, now
+	return now
 }
 
 // encodedSummary is a summary as the state keeps it.
@@ -213,34 +265,117 @@ type encodedSummary struct {
 	encoded []byte // without the names of the job
 }
 
-// encodedSummaries returns all summaries of a region in no order. The lock is held.
-func encodedSummaries(st *State, r *Region) []encodedSummary {
-	out := make([]encodedSummary, 0, len(r.SummaryKeys))
-	for key := range r.SummaryKeys {
-		namespace, name, _ := strings.Cut(key, "/")
-		k := JobKey{namespace, name}
-		if j := st.Jobs[k]; j != nil {
-			if encoded := j.Summaries.Encoded(r.Name); encoded != nil {
-				out = append(out, encodedSummary{key, k, encoded})
-			}
-		}
+// size returns about how many bytes the summary takes in a record.
+func (s *encodedSummary) size() int { return len(s.key) + len(s.encoded) + 16 }
+
+func sizeOfAll(summaries []encodedSummary) (n int) {
+	for i := range summaries {
+		n += summaries[i].size()
 	}
-	return out
+	return n
 }
 
-// summaryChunks returns the field with the summaries of each record that they need. The fields are
-// encoded, because to decode all summaries of a region takes much time and memory.
-func summaryChunks(summaries []encodedSummary) (chunks [][]byte) {
-	const field, fieldBytes = 3, 16 // CheckpointRecord.summaries; its tags and lengths have fewer bytes
-	slices.SortFunc(summaries, func(a, b encodedSummary) int { return strings.Compare(a.key, b.key) })
-	for _, s := range summaries {
-		last := len(chunks) - 1
-		if last < 0 || len(chunks[last])+len(s.key)+len(s.encoded)+fieldBytes > checkpointBytes {
-			chunks, last = append(chunks, nil), last+1
-		}
-		chunks[last] = compact.AppendField(chunks[last], field, s.job.Namespace, s.job.Name, s.encoded)
+// changedSummaries returns the summaries of the records that must be written, by number, and the summaries
+// that have no record yet. The lock is held.
+func changedSummaries(st *State, r *Region) (held [][]encodedSummary, fresh []encodedSummary) {
+	s := &r.stored
+	s.reach(0).changed = true
+	if s.unplaced {
+		s.parts[s.open].changed = true // the first of them may go there
 	}
-	return chunks
+	held = make([][]encodedSummary, len(s.parts))
+	if !s.unplaced && len(s.parts) > 1 && !slices.ContainsFunc(s.parts[1:], func(p checkpointPart) bool { return p.changed }) {
+		return held, nil // only the report has changed
+	}
+	s.unplaced = false
+	for key, part := range r.SummaryKeys {
+		if part != noPart && !s.parts[part].changed {
+			continue
+		}
+		namespace, name, _ := strings.Cut(key, "/")
+		k := JobKey{namespace, name}
+		j := st.Jobs[k]
+		if j == nil {
+			continue
+		}
+		switch encoded := j.Summaries.Encoded(r.Name); {
+		case encoded == nil:
+		case part == noPart:
+			fresh = append(fresh, encodedSummary{key, k, encoded})
+		default:
+			held[part] = append(held[part], encodedSummary{key, k, encoded})
+		}
+	}
+	slices.SortFunc(fresh, func(a, b encodedSummary) int { return strings.Compare(a.key, b.key) })
+	return held, fresh
+}
+
+// divide gives fresh summaries a record and returns the records to write. held has the summaries of the
+// changed records. From now on no record is changed.
+func (c *checkpointed) divide(held [][]encodedSummary, fresh []encodedSummary) (out []numbered) {
+	var givers []numbered
+	if len(c.parts) == 1 && sizeOfAll(held[0])+sizeOfAll(fresh) > partBytes {
+		fresh, held[0] = append(held[0], fresh...), nil
+		c.reach(1)
+	}
+	held = append(held, make([][]encodedSummary, len(c.parts)-len(held))...)
+	for n := 1; n < len(c.parts); n++ {
+		size, left := sizeOfAll(held[n]), len(held[n])
+		for ; size > mostPartBytes && left > 1; left-- {
+			size -= held[n][left-1].size()
+		}
+		if left < len(held[n]) {
+			fresh = append(fresh, held[n][left:]...)
+			givers = append(givers, numbered{n, held[n][:left]})
+			c.parts[n].changed = false
+		}
+	}
+	for at, size := -1, partBytes; len(fresh) > 0; fresh = fresh[1:] {
+		for size >= partBytes {
+			at = c.next(at, held)
+			if at == len(held) {
+				held = append(held, nil)
+			}
+			size, c.open = sizeOfAll(held[at]), at
+		}
+		held[at] = append(held[at], fresh[0])
+		size += fresh[0].size()
+	}
+	for n := 1; n < len(c.parts); n++ {
+		if c.parts[n].changed && (c.parts[n].stored || len(held[n]) > 0) {
+			out = append(out, numbered{n, held[n]})
+		}
+	}
+	for n := range c.parts {
+		c.parts[n].changed = false
+	}
+	return append(append(out, givers...), numbered{0, held[0]})
+}
+
+// next returns the number of a record after the given one that may get summaries, or -1 before the first
+// one: the records that are written anyway, then one that is not used, then a new one.
+func (c *checkpointed) next(after int, held [][]encodedSummary) int {
+	if len(c.parts) == 1 && after < 0 {
+		return 0
+	}
+	for n := max(1, after+1); n < len(c.parts); n++ {
+		if c.parts[n].changed || !c.parts[n].stored && len(held[n]) == 0 {
+			c.parts[n].changed = true
+			return n
+		}
+	}
+	c.parts = append(c.parts, checkpointPart{changed: true})
+	return len(c.parts) - 1
+}
+
+// summaryFields returns the field with the summaries of a record. It is encoded, because to decode
+// summaries takes much time and memory.
+func summaryFields(summaries []encodedSummary) (b []byte) {
+	b = make([]byte, 0, sizeOfAll(summaries))
+	for _, s := range summaries {
+		b = compact.AppendField(b, checkpointSummaries, s.job.Namespace, s.job.Name, s.encoded)
+	}
+	return b
 }
 
 // hashOfReport returns a number that is almost certainly different for different reports.
@@ -258,6 +393,7 @@ const checkpointSummaries protowire.Number = 3
 // encode those of all jobs would take half of the time in which a server starts.
 type loadedCheckpoint struct {
 	*nusav1.CheckpointRecord
+	number    int
 	summaries [][]byte
 }
 
@@ -285,40 +421,69 @@ func loadCheckpoint(kv store.KV) (*loadedCheckpoint, error) {
 	return out, Decode(others, out.CheckpointRecord)
 }
 
+// positionOf returns the position of the summaries in loaded records; nil: it is not known. parts is false if an
+// earlier version of Nusa has written a record, or if record 0 is missing.
+func positionOf(records []*loadedCheckpoint) (at *nusav1.Position, parts bool) {
+	same := int(records[0].GetChunks()) == len(records)
+	for _, c := range records {
+		same = same && c.GetPosition() != nil && proto.Equal(c.GetPosition(), records[0].GetPosition())
+		if c.number == 0 {
+			at = c.GetUpTo()
+		}
+	}
+	if same {
+		return records[0].GetPosition(), false
+	}
+	if at == nil || slices.ContainsFunc(records, func(c *loadedCheckpoint) bool { return c.GetPosition() != nil }) {
+		return nil, false
+	}
+	return at, true
+}
+
 // restoreCheckpoint makes a loaded checkpoint the region's latest summaries and report. The lock is
 // held.
 func restoreCheckpoint(st *State, r *Region) error {
 	if len(r.checkpoint) == 0 {
 		return nil
 	}
-	complete, n := int(r.checkpoint[0].GetChunks()) == len(r.checkpoint), 0
+	at, parts := positionOf(r.checkpoint)
+	n := 0
 	for _, c := range r.checkpoint {
 		n += len(c.summaries)
+		r.stored.open = max(r.stored.open, c.number)
 	}
-	r.SummaryKeys = make(map[string]struct{}, n)
+	r.SummaryKeys = make(map[string]int32, n)
 	for _, c := range r.checkpoint {
+		part := noPart
+		if parts {
+			part = int32(c.number)
+		}
 		for _, summary := range c.summaries {
-			if err := restoreSummary(st, r, summary); err != nil {
+			if err := restoreSummary(st, r, part, summary); err != nil {
 				return fmt.Errorf("checkpoint of region %s: %w: %w", r.Name, ErrFormat, err)
 			}
 		}
-		complete = complete && proto.Equal(c.GetPosition(), r.checkpoint[0].GetPosition())
 	}
-	if complete {
-		p := r.checkpoint[0].GetPosition()
-		r.SummariesAt = link.Position{Epoch: p.GetEpoch(), Sequence: p.GetSequence()}
+	if !parts { // the next checkpoint replaces all records
+		r.stored.unplaced = true
+		for i := range r.stored.parts {
+			r.stored.parts[i].changed = true
+		}
+	}
+	if at != nil {
+		r.SummariesAt = link.Position{Epoch: at.GetEpoch(), Sequence: at.GetSequence()}
 	}
 	r.checkpoint = nil
 	return nil
 }
 
-// restoreSummary applies an encoded summary of a checkpoint. It decodes only what needs more than to be kept.
-// The lock is held.
-func restoreSummary(st *State, r *Region, encoded []byte) error {
+// restoreSummary applies an encoded summary of a record of a checkpoint. It decodes only what needs more than
+// to be kept. The lock is held.
+func restoreSummary(st *State, r *Region, part int32, encoded []byte) error {
 	if namespace, name, rest, ok := compact.CutNames(encoded); ok {
 		j := st.Jobs[JobKey{string(namespace), string(name)}]
 		if j != nil && j.Record != nil && j.Record.Type() != place.Batch && j.Summaries.Encoded(r.Name) == nil {
-			r.SummaryKeys[j.path] = struct{}{}
+			restorePart(r, j.path, part)
 			j.Summaries.PutEncoded(r.Name, bytes.Clone(rest))
 			st.summaryChanged(j)
 			return nil
@@ -328,7 +493,20 @@ func restoreSummary(st *State, r *Region, encoded []byte) error {
 	if err := proto.Unmarshal(encoded, sum); err != nil {
 		return err
 	}
-	NoteSummary(st, r, SummaryKey(r.Name, sum), sum)
+	restorePart(r, sharedKey(st, SummaryKey(r.Name, sum), sum), part)
 	st.ApplySummary(r, sum, compact.Encode(sum))
 	return nil
+}
+
+// restorePart notes which record has a summary. If two have it, a server ended while the summary moved from one
+// to the other, so both are due. The lock is held.
+func restorePart(r *Region, key string, part int32) {
+	was, known := r.SummaryKeys[key]
+	if !known {
+		r.SummaryKeys[key] = part
+	} else if was != part {
+		r.stored.note(was)
+		r.stored.note(part)
+		r.CheckpointDue = true
+	}
 }

@@ -46,7 +46,7 @@ func TestCheckpointsWriteOnlyWhatChanged(t *testing.T) {
 			sum := &nusav1.JobSummary{Namespace: "default", Job: fmt.Sprintf("job-%05d", i), Index: uint64(i + 1)}
 			k := JobKey{"default", sum.GetJob()}
 			st.job(k).Summaries.Put(name, sum)
-			r.SummaryKeys[SummaryKey(name, sum)] = struct{}{}
+			NoteSummary(st, r, SummaryKey(name, sum), sum)
 		}
 		r.SummariesAt, r.CheckpointDue = link.Position{Epoch: "e", Sequence: uint64(from + jobs)}, true
 	}
@@ -83,51 +83,70 @@ func TestCheckpointsWriteOnlyWhatChanged(t *testing.T) {
 	summarise("r07", 0, 100)
 	expect("few summaries", "[1]")
 	summarise("r07", 100, 2000)
-	expect("many summaries", "[2]")
+	expect("many summaries: record 0 and all others", "[6]")
 	report("r07", 3)
 	expect("another report beside many summaries", "[1]")
+	summarise("r07", 300, 1)
+	expect("a changed summary", "[2]")
+	summarise("r07", 2100, 100)
+	expect("new summaries", "[2]")
 
 	again := New(Beginning{Epoch: "f"}, func() time.Duration { return 0 })
 	if err := again.Load(t.Context(), g); err != nil {
 		t.Fatal(err)
 	}
 	r := again.Regions["r07"]
-	if len(r.SummaryKeys) != 2100 || r.Report.GetNodesReady() != 3 || r.SummariesAt != (link.Position{Epoch: "e", Sequence: 2100}) {
+	if len(r.SummaryKeys) != 2200 || r.Report.GetNodesReady() != 3 || r.SummariesAt != (link.Position{Epoch: "e", Sequence: 2200}) {
 		t.Errorf("%d summaries up to %v, %d nodes", len(r.SummaryKeys), r.SummariesAt, r.Report.GetNodesReady())
 	}
 
 	st.Lock()
-	for key := range st.Regions["r07"].SummaryKeys {
+	r = st.Regions["r07"]
+	for key := range maps.Clone(r.SummaryKeys) {
 		if !strings.Contains(key, "job-0000") {
-			delete(st.Regions["r07"].SummaryKeys, key)
+			ForgetSummary(st, r, key)
 		}
 	}
-	st.Regions["r07"].CheckpointDue = true
+	r.CheckpointDue = true
 	st.Unlock()
-	expect("few summaries again: the second record is removed", "[2]")
+	expect("few summaries again: the other records are removed", "[6]")
+	summarise("r07", 0, 1)
+	expect("a changed summary of these", "[2]")
 }
 
-// BenchmarkCheckpoint collects the checkpoint of a region that has 20,000 jobs.
+// BenchmarkCheckpoint collects the checkpoint of a region that has 20,000 jobs, with a new server and after some summaries
+// have changed.
 func BenchmarkCheckpoint(b *testing.B) {
 	const jobs = 20_000
-	st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
-	r := &Region{Name: "here", SummaryKeys: map[string]struct{}{}}
-	st.Regions[r.Name] = r
-	for i := range jobs {
-		sum := &nusav1.JobSummary{
-			Namespace: "default", Job: fmt.Sprintf("job-%05d", i), Index: uint64(i + 1), Version: 1, Run: 1,
-			Groups: map[string]*nusav1.InstanceCounts{"web": {Running: 1}},
-		}
-		st.job(JobKey{"default", sum.GetJob()}).Summaries.Put(r.Name, sum)
-		r.SummaryKeys[SummaryKey(r.Name, sum)] = struct{}{}
-	}
-	c := Checkpoints{State: st}
-	b.ReportAllocs()
-	for b.Loop() {
-		r.CheckpointDue = true
-		if len(c.collect(r.Name)) == 0 {
-			b.Fatal("nothing to store")
-		}
+	for _, changed := range []int{jobs, 100, 1} {
+		b.Run(fmt.Sprint(changed), func(b *testing.B) {
+			st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
+			r := &Region{Name: "here", SummaryKeys: map[string]int32{}}
+			st.Regions[r.Name] = r
+			keys := make([]string, jobs)
+			for i := range keys {
+				sum := &nusav1.JobSummary{
+					Namespace: "default", Job: fmt.Sprintf("job-%05d", i), Index: uint64(i + 1), Version: 1, Run: 1,
+					Groups: map[string]*nusav1.InstanceCounts{"web": {Running: 1}},
+				}
+				st.job(JobKey{"default", sum.GetJob()}).Summaries.Put(r.Name, sum)
+				keys[i] = SummaryKey(r.Name, sum)
+				NoteSummary(st, r, keys[i], sum)
+			}
+			c := Checkpoints{State: st}
+			r.CheckpointDue = true
+			c.collect(r.Name)
+			b.ReportAllocs()
+			for n := 0; b.Loop(); n++ {
+				for i := range changed {
+					r.stored.note(r.SummaryKeys[keys[(n*changed+i)%jobs]])
+				}
+				r.CheckpointDue = true
+				if len(c.collect(r.Name)) == 0 {
+					b.Fatal("nothing to store")
+				}
+			}
+		})
 	}
 }
 

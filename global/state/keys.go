@@ -115,9 +115,9 @@ func regionKey(name string) string { return RegionPrefix + name }
 
 func originKey(domain string) string { return originPrefix + domain }
 
-// CheckpointKey returns the store key of one chunk of a region's checkpoint.
-func CheckpointKey(region string, chunk int) string {
-	return CheckpointPrefix + region + "/" + strconv.Itoa(chunk)
+// CheckpointKey returns the store key of one record of a region's checkpoint.
+func CheckpointKey(region string, number int) string {
+	return CheckpointPrefix + region + "/" + strconv.Itoa(number)
 }
 
 // newRecord returns an empty message of the kind that is stored under a key. It returns nil for

@@ -138,16 +138,14 @@ func BenchmarkRestart(b *testing.B) {
 		parts[packed[0]] = append(parts[packed[0]], encodedSummary{k.String(), k, encoded})
 	}
 	for i := range parts {
-		for n, summaries := range summaryChunks(parts[i]) {
-			rec := &nusav1.CheckpointRecord{Position: &nusav1.Position{Epoch: "e", Sequence: 1}, Chunks: 1}
-			rec.ProtoReflect().SetUnknown(summaries)
-			value, err := Encode(rec)
-			if err != nil {
-				b.Fatal(err)
-			}
-			if _, err := c.Txn(b.Context(), nil, []store.Op{store.Put(CheckpointKey(liveRegion(i, regions), n), value)}); err != nil {
-				b.Fatal(err)
-			}
+		rec := &nusav1.CheckpointRecord{UpTo: &nusav1.Position{Epoch: "e", Sequence: 1}}
+		rec.ProtoReflect().SetUnknown(summaryFields(parts[i]))
+		value, err := Encode(rec)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := c.Txn(b.Context(), nil, []store.Op{store.Put(CheckpointKey(liveRegion(i, regions), 0), value)}); err != nil {
+			b.Fatal(err)
 		}
 	}
 	b.ReportAllocs()

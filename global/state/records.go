@@ -445,7 +445,10 @@ func (t *Tx) DeleteRegion(name string) error {
 	if known == nil {
 		return nil
 	}
-	for i := range known.stored.chunks {
+	for i, part := range known.stored.parts {
+		if !part.stored {
+			continue
+		}
 		if err := t.deleteUnchecked(CheckpointKey(name, i)); err != nil {
 			return err
 		}

@@ -62,8 +62,9 @@ type Region struct {
 	// SummariesAt is the position up to which the region's summaries are known. A new session
 	// continues from there.
 	SummariesAt link.Position
-	// SummaryKeys are the keys of the known summaries.
-	SummaryKeys map[string]struct{}
+	// SummaryKeys are the keys of the known summaries, with the number of the record of the checkpoint that has
+	// the summary: see checkpointed.
+	SummaryKeys map[string]int32
 	// CheckpointDue: summaries have changed since the latest checkpoint. ReportDue: a report has
 	// arrived since then.
 	CheckpointDue, ReportDue bool

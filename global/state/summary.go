@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -27,12 +28,37 @@ func SummaryKey(region string, s *nusav1.JobSummary) string {
 	return key
 }
 
-// NoteSummary notes that a region has a summary with the given SummaryKey. The lock is held.
+// NoteSummary notes that a region has sent a summary with the given SummaryKey. The lock is held.
 func NoteSummary(st *State, r *Region, key string, sum *nusav1.JobSummary) {
-	if j := st.Jobs[JobKey{sum.GetNamespace(), sum.GetJob()}]; j != nil && j.path == key {
-		key = j.path // one string for all regions takes less memory
+	part, known := r.SummaryKeys[key]
+	if !known {
+		part = noPart
+		r.SummaryKeys[sharedKey(st, key, sum)] = part
 	}
-	r.SummaryKeys[key] = struct{}{}
+	r.stored.note(part)
+}
+
+// sharedKey returns the key of a summary, as one string for all regions, which takes less memory. The lock is held.
+func sharedKey(st *State, key string, sum *nusav1.JobSummary) string {
+	if j := st.Jobs[JobKey{sum.GetNamespace(), sum.GetJob()}]; j != nil && j.path == key {
+		return j.path
+	}
+	return key
+}
+
+// ForgetSummary removes the summary with a SummaryKey. The lock is held.
+func ForgetSummary(st *State, r *Region, key string) {
+	if part, known := r.SummaryKeys[key]; known {
+		delete(r.SummaryKeys, key)
+		r.stored.note(part)
+	}
+	namespace, name, _ := strings.Cut(key, "/")
+	k := JobKey{namespace, name}
+	if j := st.Jobs[k]; j != nil {
+		j.Summaries.Delete(r.Name)
+		st.JobChanged(j)
+	}
+	delete(r.Disconnected, k)
 }
 
 // forgetSummaries removes everything that a region reported about jobs. The lock is held.
@@ -42,6 +68,9 @@ func (st *State) forgetSummaries(r *Region) {
 	}
 	r.SummariesAt, r.CheckpointDue = link.Position{}, true
 	clear(r.SummaryKeys)
+	for i := range r.stored.parts {
+		r.stored.parts[i].changed = true
+	}
 	clear(r.Disconnected)
 }
 

@@ -17,7 +17,7 @@ func BenchmarkMessage(b *testing.B) {
 	c, r := s.live["alpha"], s.st.Regions["alpha"]
 	c.opened.Store(true)
 	c.inbox, c.cursor = link.NewInbox[summary](maxSummaries), r.Orders.Cursor(r.Orders.Position())
-	r.SummaryKeys = map[string]struct{}{}
+	r.SummaryKeys = map[string]int32{}
 	groups := map[string]*nusav1.InstanceCounts{"web": {Running: 3}}
 	for name, m := range map[string]*nusav1.RegionMessage{
 		"ack":     {Kind: &nusav1.RegionMessage_OrdersAck{OrdersAck: &nusav1.Position{Epoch: "e", Sequence: 1}}},

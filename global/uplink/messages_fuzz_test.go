@@ -59,7 +59,7 @@ func FuzzRegionMessages(f *testing.F) {
 		c.inbox = link.NewInbox[summary](maxSummaries)
 		c.opened.Store(true)
 		for _, r := range s.st.Regions {
-			r.SummaryKeys = map[string]struct{}{}
+			r.SummaryKeys = map[string]int32{}
 		}
 		beta := *s.st.Regions["beta"]
 		if !s.handleLease(c, m) {

@@ -455,14 +455,7 @@ func (s *Server) applySummaries(c *session, in *nusav1.JobSummaries) error {
 		disconnected = st.ApplySummary(r, item.Value.message, item.Value.encoded) || disconnected
 	}
 	for _, key := range change.Removed {
-		delete(r.SummaryKeys, key)
-		namespace, name, _ := strings.Cut(key, "/")
-		k := state.JobKey{Namespace: namespace, Name: name}
-		if j := st.Jobs[k]; j != nil {
-			j.Summaries.Delete(c.region)
-			st.JobChanged(j)
-		}
-		delete(r.Disconnected, k)
+		state.ForgetSummary(st, r, key)
 	}
 	r.SummariesAt, r.CheckpointDue = change.Position, true
 	if disconnected || len(st.Ended)+len(st.Rollouts) > 0 {

@@ -1673,17 +1673,22 @@ func (x *ResultRecord) GetRun() int64 {
 	return 0
 }
 
-// CheckpointRecord is a part of a region's latest summaries. Key: checkpoints/REGION/CHUNK.
-// The position is valid only if every chunk has it.
+// CheckpointRecord is a part of a region's latest summaries. Key: checkpoints/REGION/NUMBER.
+// A record is written only when one of its summaries has changed, so most records are older than
+// record 0. Record 0 is written after the others.
 type CheckpointRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Position of the summaries.
+	// Position of the summaries. Only earlier versions of Nusa set it, in each record. It was valid
+	// only if every record had it. So such a version finds no valid position beside up_to.
 	Position *Position `protobuf:"bytes,1,opt,name=position,proto3" json:"position,omitempty"`
-	// Number of chunks.
+	// Number of records. Only earlier versions of Nusa set it.
 	Chunks    int32         `protobuf:"varint,2,opt,name=chunks,proto3" json:"chunks,omitempty"`
 	Summaries []*JobSummary `protobuf:"bytes,3,rep,name=summaries,proto3" json:"summaries,omitempty"`
-	// Only in chunk 0.
-	Report        *RegionReport `protobuf:"bytes,4,opt,name=report,proto3" json:"report,omitempty"`
+	// Only in record 0.
+	Report *RegionReport `protobuf:"bytes,4,opt,name=report,proto3" json:"report,omitempty"`
+	// Only in record 0. The records have every change of the summaries up to this position, and
+	// maybe later ones. It is valid only if no record has the field position.
+	UpTo          *Position `protobuf:"bytes,5,opt,name=up_to,json=upTo,proto3" json:"up_to,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1742,6 +1747,13 @@ func (x *CheckpointRecord) GetSummaries() []*JobSummary {
 func (x *CheckpointRecord) GetReport() *RegionReport {
 	if x != nil {
 		return x.Report
+	}
+	return nil
+}
+
+func (x *CheckpointRecord) GetUpTo() *Position {
+	if x != nil {
+		return x.UpTo
 	}
 	return nil
 }
@@ -2006,12 +2018,13 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\fResultRecord\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12*\n" +
 	"\x06status\x18\x02 \x01(\v2\x12.nusa.v1.JobStatusR\x06status\x12\x10\n" +
-	"\x03run\x18\x03 \x01(\x03R\x03run\"\xbb\x01\n" +
+	"\x03run\x18\x03 \x01(\x03R\x03run\"\xe3\x01\n" +
 	"\x10CheckpointRecord\x12-\n" +
 	"\bposition\x18\x01 \x01(\v2\x11.nusa.v1.PositionR\bposition\x12\x16\n" +
 	"\x06chunks\x18\x02 \x01(\x05R\x06chunks\x121\n" +
 	"\tsummaries\x18\x03 \x03(\v2\x13.nusa.v1.JobSummaryR\tsummaries\x12-\n" +
-	"\x06report\x18\x04 \x01(\v2\x15.nusa.v1.RegionReportR\x06report\"i\n" +
+	"\x06report\x18\x04 \x01(\v2\x15.nusa.v1.RegionReportR\x06report\x12&\n" +
+	"\x05up_to\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\x04upTo\"i\n" +
 	"\rHistoryRecord\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\fR\x04line\x120\n" +
 	"\x05ended\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\x12\x12\n" +
@@ -2115,17 +2128,18 @@ var file_nusa_v1_records_proto_depIdxs = []int32{
 	39, // 34: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
 	40, // 35: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
 	41, // 36: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
-	31, // 37: nusa.v1.HistoryRecord.ended:type_name -> google.protobuf.Timestamp
-	6,  // 38: nusa.v1.HistoryBody.job:type_name -> nusa.v1.JobRecord
-	20, // 39: nusa.v1.HistoryBody.result:type_name -> nusa.v1.ResultRecord
-	13, // 40: nusa.v1.RolloutRecord.GroupsEntry.value:type_name -> nusa.v1.RolloutProgress
-	12, // 41: nusa.v1.RolloutRecord.CanariesEntry.value:type_name -> nusa.v1.CanaryRecord
-	11, // 42: nusa.v1.RolloutRecord.RegionsEntry.value:type_name -> nusa.v1.RegionEnd
-	43, // [43:43] is the sub-list for method output_type
-	43, // [43:43] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	39, // 37: nusa.v1.CheckpointRecord.up_to:type_name -> nusa.v1.Position
+	31, // 38: nusa.v1.HistoryRecord.ended:type_name -> google.protobuf.Timestamp
+	6,  // 39: nusa.v1.HistoryBody.job:type_name -> nusa.v1.JobRecord
+	20, // 40: nusa.v1.HistoryBody.result:type_name -> nusa.v1.ResultRecord
+	13, // 41: nusa.v1.RolloutRecord.GroupsEntry.value:type_name -> nusa.v1.RolloutProgress
+	12, // 42: nusa.v1.RolloutRecord.CanariesEntry.value:type_name -> nusa.v1.CanaryRecord
+	11, // 43: nusa.v1.RolloutRecord.RegionsEntry.value:type_name -> nusa.v1.RegionEnd
+	44, // [44:44] is the sub-list for method output_type
+	44, // [44:44] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_records_proto_init() }
