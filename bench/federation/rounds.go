@@ -30,7 +30,9 @@ func middle(rounds []*Result) *Result {
 	out.RatiosOfRounds = map[string][]float64{}
 	for name := range out.Ratios {
 		for _, r := range rounds {
-			out.RatiosOfRounds[name] = append(out.RatiosOfRounds[name], r.Ratios[name])
+			if ratio, measured := r.Ratios[name]; measured {
+				out.RatiosOfRounds[name] = append(out.RatiosOfRounds[name], ratio)
+			}
 		}
 	}
 	return out

@@ -35,6 +35,11 @@ func TestMiddle(t *testing.T) {
 	if got := middle([]*Result{rounds[0], rounds[1], {Regions: 5, Incomplete: true}}); got.DecidedPerS != 200 || got.Rounds != 2 || !got.Incomplete {
 		t.Errorf("with an incomplete round: %+v, want the middle of the others, marked incomplete", got)
 	}
+	lacks := round(300, 500, 0.1, 0)
+	lacks.Ratios = nil
+	if got := middle([]*Result{rounds[0], lacks, rounds[2]}); got.rangeText("decided_per_s") != " (0.25 to 0.80)" {
+		t.Errorf("the ratios of the rounds are %v, although one round has none", got.RatiosOfRounds)
+	}
 	if got := middle([]*Result{{Regions: 5, DecidedPerS: 100, Incomplete: true}}); got.DecidedPerS != 100 || !got.Incomplete {
 		t.Errorf("an incomplete round alone: %+v", got)
 	}
