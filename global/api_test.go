@@ -17,6 +17,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -253,6 +254,19 @@ func TestPagesAreBoundedInBytes(t *testing.T) {
 	}
 	if listed != large || pages < 2 {
 		t.Errorf("%d jobs on %d pages", listed, pages)
+	}
+	page, err := s.jobs().List(t.Context(), &nusav1.ListJobsRequest{Brief: true})
+	if err != nil || len(page.GetJobs()) != large || page.GetNextPageToken() != "" {
+		t.Fatalf("%d brief jobs: %v", len(page.GetJobs()), err)
+	}
+	for _, j := range page.GetJobs() {
+		whole, err := s.jobs().Get(t.Context(), &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: j.GetSpec().GetName()}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := job.Brief(whole.GetSpec()); !proto.Equal(j.GetSpec(), want) || len(whole.GetSpec().GetGroups()) == 0 || !proto.Equal(j.GetStatus(), whole.GetStatus()) {
+			t.Errorf("brief: %v\n want: %v", j, want)
+		}
 	}
 }
 

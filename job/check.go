@@ -114,6 +114,19 @@ func IsTemplate(spec *nusav1.JobSpec) bool {
 	return spec.GetSchedule() != nil || spec.GetParameterized() != nil || spec.GetWorkflow() != nil
 }
 
+// Brief returns what a table of jobs shows of a spec: everything except groups, regions and the steps of a
+// workflow. It shares memory with the spec.
+func Brief(spec *nusav1.JobSpec) *nusav1.JobSpec {
+	out := &nusav1.JobSpec{
+		Name: spec.GetName(), Namespace: spec.GetNamespace(), Type: spec.GetType(), Priority: spec.Priority, Labels: spec.GetLabels(),
+		Schedule: spec.GetSchedule(), Parameterized: spec.GetParameterized(),
+	}
+	if spec.GetWorkflow() != nil {
+		out.Workflow = &nusav1.Workflow{}
+	}
+	return out
+}
+
 // LongestName returns how many characters the name of a job may have. The names of runs are longer than
 // that of their job.
 func LongestName(spec *nusav1.JobSpec) int {

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -67,6 +69,31 @@ func TestMissingGPUs(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestBrief: a brief spec has everything that a table shows, and nothing that may be large.
+func TestBrief(t *testing.T) {
+	groups := map[string]*nusav1.Group{"g": {Tasks: map[string]*nusav1.Task{"t": {Driver: "process"}}}}
+	schedule, labels := &nusav1.Schedule{Cron: []string{"@daily"}}, map[string]string{"k": "v"}
+	for _, c := range []struct{ whole, want *nusav1.JobSpec }{
+		{
+			&nusav1.JobSpec{Name: "a", Namespace: "n", Type: nusav1.JobType_JOB_TYPE_SERVICE, Priority: proto.Int32(7), Labels: labels, Regions: &nusav1.RegionsSpec{Allow: []string{"x"}}, Groups: groups},
+			&nusav1.JobSpec{Name: "a", Namespace: "n", Type: nusav1.JobType_JOB_TYPE_SERVICE, Priority: proto.Int32(7), Labels: labels},
+		},
+		{&nusav1.JobSpec{Name: "a", Schedule: schedule, Groups: groups}, &nusav1.JobSpec{Name: "a", Schedule: schedule}},
+		{
+			&nusav1.JobSpec{Name: "a", Parameterized: &nusav1.Parameterized{}, Colocate: []*nusav1.Colocation{{}}},
+			&nusav1.JobSpec{Name: "a", Parameterized: &nusav1.Parameterized{}},
+		},
+		{
+			&nusav1.JobSpec{Name: "a", Workflow: &nusav1.Workflow{Steps: map[string]*nusav1.Step{"s": {Groups: groups}}}},
+			&nusav1.JobSpec{Name: "a", Workflow: &nusav1.Workflow{}},
+		},
+	} {
+		if got := Brief(c.whole); !proto.Equal(got, c.want) || IsTemplate(got) != IsTemplate(c.whole) {
+			t.Errorf("%v\n got %v\nwant %v", c.whole, got, c.want)
 		}
 	}
 }

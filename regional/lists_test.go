@@ -35,6 +35,14 @@ func filteredLists(ctx context.Context, t *testing.T, w *world, node, job, alloc
 	for _, state := range filter.JobStates {
 		list, err := nusav1.NewJobsClient(w.conn(1)).List(ctx, &nusav1.ListJobsRequest{States: []string{state}, Labels: sea})
 		same("jobs that are "+state, len(list.GetJobs()), one(state == job), err)
+		brief, err := nusav1.NewJobsClient(w.conn(1)).List(ctx, &nusav1.ListJobsRequest{States: []string{state}, Labels: sea, Brief: true})
+		same("brief jobs that are "+state, len(brief.GetJobs()), len(list.GetJobs()), err)
+		for i, j := range brief.GetJobs() {
+			whole := list.GetJobs()[i].GetSpec()
+			if got := j.GetSpec(); got.GetName() != whole.GetName() || len(got.GetGroups()) > 0 || len(whole.GetGroups()) == 0 {
+				t.Errorf("brief: %v, whole: %v", got, whole)
+			}
+		}
 	}
 	for _, state := range filter.AllocationStates {
 		list, err := nusav1.NewAllocationsClient(w.conn(1)).List(ctx, &nusav1.ListAllocationsRequest{States: []string{state}, Labels: sea})

@@ -160,6 +160,9 @@ func (p *page) listed(st *state.State, k state.JobKey, see state.Sight) *nusav1.
 			return nil
 		}
 		out.Spec = j.Record.Spec()
+		if p.req.GetBrief() {
+			out.Spec = job.Brief(out.GetSpec())
+		}
 		return out
 	}
 	p.made++
@@ -176,7 +179,7 @@ func addRegionsJobs(ctx context.Context, term *Term, req *nusav1.ListJobsRequest
 	first, token, _ := strings.Cut(from, "\x00")
 	call := rights.Of(ctx)
 	ask := func(ctx context.Context, c regionConn, limit int) (*nusav1.ListJobsResponse, error) {
-		page := &nusav1.ListJobsRequest{Namespace: req.GetNamespace(), Labels: req.GetLabels(), States: req.GetStates(), Limit: int32(limit), Own: true}
+		page := &nusav1.ListJobsRequest{Namespace: req.GetNamespace(), Labels: req.GetLabels(), States: req.GetStates(), Limit: int32(limit), Own: true, Brief: req.GetBrief()}
 		if c.name == first {
 			page.PageToken = token
 		}

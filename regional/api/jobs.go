@@ -224,6 +224,9 @@ func (j jobs) List(ctx context.Context, req *nusav1.ListJobsRequest) (*nusav1.Li
 			out.NextPageToken = pageKey(state.JobKey{Namespace: last.GetSpec().GetNamespace(), Job: last.GetSpec().GetName(), Local: last.GetRegion() != ""})
 			break
 		}
+		if req.GetBrief() {
+			one.Spec = job.Brief(one.GetSpec())
+		}
 		out.Jobs = append(out.Jobs, one)
 		size += proto.Size(one)
 	}

@@ -411,6 +411,9 @@ func (f *fake) List(_ context.Context, r *nusav1.ListJobsRequest) (*nusav1.ListJ
 	}
 	j := sample.Job()
 	j.Submitted = nil
+	if r.GetBrief() {
+		j.Spec = job.Brief(j.GetSpec())
+	}
 	if r.GetPageToken() == "" {
 		return &nusav1.ListJobsResponse{Jobs: []*nusav1.Job{j}, NextPageToken: "2"}, nil
 	}

@@ -1031,7 +1031,10 @@ type ListJobsRequest struct {
 	Own bool `protobuf:"varint,5,opt,name=own,proto3" json:"own,omitempty"`
 	// Only jobs in one of these states: pending, starting, running, partial, complete, failed, stopping, stopped. A
 	// job is partial if some of its instances run, and others do not. Empty: all states.
-	States        []string `protobuf:"bytes,6,rep,name=states,proto3" json:"states,omitempty"`
+	States []string `protobuf:"bytes,6,rep,name=states,proto3" json:"states,omitempty"`
+	// The specs have no groups, regions and workflow steps, so that a page has many large jobs. Servers of earlier
+	// versions send the whole specs.
+	Brief         bool `protobuf:"varint,7,opt,name=brief,proto3" json:"brief,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1106,6 +1109,13 @@ func (x *ListJobsRequest) GetStates() []string {
 		return x.States
 	}
 	return nil
+}
+
+func (x *ListJobsRequest) GetBrief() bool {
+	if x != nil {
+		return x.Brief
+	}
+	return false
 }
 
 // ListJobsResponse is one page of jobs.
@@ -8589,7 +8599,7 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x03old\x18\x02 \x01(\tR\x03old\x12\x10\n" +
 	"\x03new\x18\x03 \x01(\tR\x03new\"2\n" +
 	"\rGetJobRequest\x12!\n" +
-	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\"\x87\x02\n" +
+	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\"\x9d\x02\n" +
 	"\x0fListJobsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12<\n" +
 	"\x06labels\x18\x02 \x03(\v2$.nusa.v1.ListJobsRequest.LabelsEntryR\x06labels\x12\x14\n" +
@@ -8597,7 +8607,8 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\n" +
 	"page_token\x18\x04 \x01(\tR\tpageToken\x12\x10\n" +
 	"\x03own\x18\x05 \x01(\bR\x03own\x12\x16\n" +
-	"\x06states\x18\x06 \x03(\tR\x06states\x1a9\n" +
+	"\x06states\x18\x06 \x03(\tR\x06states\x12\x14\n" +
+	"\x05brief\x18\a \x01(\bR\x05brief\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8b\x01\n" +

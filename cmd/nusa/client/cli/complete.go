@@ -176,7 +176,7 @@ func groups(ctx context.Context, c *Session, name string) ([]string, error) {
 func jobs(ctx context.Context, c *Session) (proto.Message, error) {
 	out, token := &nusav1.ListJobsResponse{}, ""
 	for {
-		page, err := c.Jobs().List(ctx, &nusav1.ListJobsRequest{Namespace: c.Namespace, Limit: completeMost, PageToken: token})
+		page, err := c.Jobs().List(ctx, &nusav1.ListJobsRequest{Namespace: c.Namespace, Limit: completeMost, PageToken: token, Brief: true})
 		if err != nil && len(out.GetJobs()) == 0 {
 			return nil, err
 		}

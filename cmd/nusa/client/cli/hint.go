@@ -63,7 +63,7 @@ func nearJob(ctx context.Context, c *Session, wanted string) string {
 	best, least := "", suggest.Limit(wanted)+1
 	token := ""
 	for range hintPages {
-		page, err := c.Jobs().List(ctx, &nusav1.ListJobsRequest{PageToken: token})
+		page, err := c.Jobs().List(ctx, &nusav1.ListJobsRequest{PageToken: token, Brief: true})
 		if err != nil {
 			break
 		}

@@ -80,7 +80,7 @@ func load(c *cli.Session) ([]object, error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		return cli.Pages(func(token string) (string, error) {
-			page, err := c.Jobs().List(ctx, &nusav1.ListJobsRequest{Namespace: c.Namespace, PageToken: token})
+			page, err := c.Jobs().List(ctx, &nusav1.ListJobsRequest{Namespace: c.Namespace, PageToken: token, Brief: true})
 			jobs = append(jobs, page.GetJobs()...)
 			if len(jobs) >= listMost {
 				return "", err

@@ -26,7 +26,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			}
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
-			all, err := list(ctx, c, &nusav1.ListJobsRequest{Namespace: c.Namespace, Labels: labels, States: states.Words()}, states, limit)
+			all, err := list(ctx, c, &nusav1.ListJobsRequest{Namespace: c.Namespace, Labels: labels, States: states.Words(), Brief: c.Output == "table" || c.Output == "name"}, states, limit)
 			if err != nil {
 				return err
 			}
