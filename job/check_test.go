@@ -79,7 +79,7 @@ func TestBrief(t *testing.T) {
 	schedule, labels := &nusav1.Schedule{Cron: []string{"@daily"}}, map[string]string{"k": "v"}
 	for _, c := range []struct{ whole, want *nusav1.JobSpec }{
 		{
-			&nusav1.JobSpec{Name: "a", Namespace: "n", Type: nusav1.JobType_JOB_TYPE_SERVICE, Priority: proto.Int32(7), Labels: labels, Regions: &nusav1.RegionsSpec{Allow: []string{"x"}}, Groups: groups},
+			&nusav1.JobSpec{Name: "a", Namespace: "n", Type: nusav1.JobType_JOB_TYPE_SERVICE, Priority: proto.Int32(7), Labels: labels, Regions: &nusav1.RegionsSpec{Allow: []*nusav1.RegionSelector{{}}}, Groups: groups},
 			&nusav1.JobSpec{Name: "a", Namespace: "n", Type: nusav1.JobType_JOB_TYPE_SERVICE, Priority: proto.Int32(7), Labels: labels},
 		},
 		{&nusav1.JobSpec{Name: "a", Schedule: schedule, Groups: groups}, &nusav1.JobSpec{Name: "a", Schedule: schedule}},
