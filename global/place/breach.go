@@ -2,6 +2,7 @@ package place
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -98,27 +99,42 @@ func (f *BoundTracker) Step(j *Job, passed time.Duration) []Breach {
 // breaks reports whether a bound of the job is broken now. It is much cheaper than Step, and most
 // jobs keep their bounds.
 func (f *BoundTracker) breaks(j *Job, passed time.Duration) bool {
-	for i := range j.Groups {
-		g := &j.Groups[i]
-		for k := range g.Regions.Near {
-			n := &g.Regions.Near[k]
-			if !n.bounded() {
-				continue
-			}
-			known := f.distances.of(n)
-			for s := range j.Slots {
-				s := &j.Slots[s]
-				if s.Group != g.Name || s.Desired != region.DesiredRun || s.State == region.Done {
-					continue
-				}
-				at := f.distances.regions.index(s.Region)
-				if at >= 0 && (topology.Breach{}).Step(n.bound(), n.deciding(known.of(at)).Distance, passed).State != topology.WithinBound {
-					return true
-				}
+	for i := range j.Slots {
+		s := &j.Slots[i]
+		for n := range j.BoundsOf(s) {
+			if f.Breaks(n, s.Region, passed) {
+				return true
 			}
 		}
 	}
 	return false
+}
+
+// Breaks reports whether a bound is broken now in a region. Step finds a new breach of a job only if a bound of
+// BoundsOf is broken in the region of the slot.
+func (f *BoundTracker) Breaks(n *Near, region string, passed time.Duration) bool {
+	at := f.distances.regions.index(region)
+	return at >= 0 && (topology.Breach{}).Step(n.bound(), n.deciding(f.distances.at(n, at)).Distance, passed).State != topology.WithinBound
+}
+
+// BoundsOf yields the bounds that a slot of the job has to keep.
+func (j *Job) BoundsOf(s *region.Slot) iter.Seq[*Near] {
+	return func(yield func(*Near) bool) {
+		if s.Desired != region.DesiredRun || s.State == region.Done {
+			return
+		}
+		for i := range j.Groups {
+			if j.Groups[i].Name != s.Group {
+				continue
+			}
+			near := j.Groups[i].Regions.Near
+			for k := range near {
+				if near[k].bounded() && !yield(&near[k]) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // HasBound reports whether a breach of the job is possible, because it has a bound that is measured.

@@ -42,28 +42,89 @@ func (p *Placer) updateProbeDemand() {
 // followBreaches compares the near rules of jobs with the present round trips. Jobs with a
 // sustained breach become pending. It takes the lock for some jobs at a time, so that nothing waits for all of them.
 func (p *Placer) followBreaches() {
-	keys, now, passed := p.boundedJobs()
-	for some := range slices.Chunk(keys, nearChunk) {
+	used, now, passed := p.usedBounds()
+	broken := map[state.BoundAt]bool{}
+	for some := range slices.Chunk(used, nearChunk) {
+		p.addBroken(broken, some, passed)
+	}
+	for some := range slices.Chunk(p.boundedJobs(broken), nearChunk) {
 		p.followBreachesOf(some, now, passed)
 	}
 }
 
-// boundedJobs returns the jobs whose breaches must be followed, the time, and the time since they were followed last.
-func (p *Placer) boundedJobs() (keys []state.JobKey, now, passed time.Duration) {
-	st := p.st
-	st.Lock()
-	defer st.Unlock()
-	now = st.Clock()
+// usedBounds returns the bounds that slots have to keep, the time, and the time since they were followed last.
+func (p *Placer) usedBounds() (used []state.BoundAt, now, passed time.Duration) {
+	p.st.Lock()
+	defer p.st.Unlock()
+	now = p.st.Clock()
 	if p.breachesAt > 0 {
 		passed = now - p.breachesAt
 	}
 	p.breachesAt = now
+	return slices.Collect(maps.Keys(p.st.Bounds)), now, passed
+}
+
+// addBroken adds the bounds that are broken now.
+func (p *Placer) addBroken(broken map[state.BoundAt]bool, used []state.BoundAt, passed time.Duration) {
+	st := p.st
+	st.Lock()
+	defer st.Unlock()
+	snapshot := nearSnapshot(st, st.Latency.Present(st.Clock()), nearRegions(st))
+	snapshot.Origins = map[string][]string{}
+	for _, at := range used {
+		if domain := at.Near.Domain; domain != "" && snapshot.Origins[domain] == nil {
+			snapshot.Origins[domain] = st.Origins.Table.ServingRegions(domain)
+		}
+	}
+	tracker := place.NewBoundTracker(snapshot)
+	for _, at := range used {
+		if tracker.Breaks(at.Near, at.Region, passed) {
+			broken[at] = true
+		}
+	}
+}
+
+// boundedJobs returns the jobs whose breaches must be followed: those with a breach, and those with a slot that has
+// to keep a broken bound. For all others there is nothing to note. It looks at all jobs with near rules only if a
+// broken bound has slots of other jobs than those with a breach.
+func (p *Placer) boundedJobs(broken map[state.BoundAt]bool) (keys []state.JobKey) {
+	st := p.st
+	st.Lock()
+	defer st.Unlock()
+	others := 0
+	for at := range broken {
+		others += st.Bounds[at]
+	}
+	brokenSlots := func(j *state.Job) (n int) {
+		for s := range j.Slots.All() {
+			for near := range j.Place().BoundsOf(&s) {
+				if broken[state.BoundAt{Near: near, Region: s.Region}] {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	for k := range p.breached {
+		j := st.Jobs[k]
+		if j == nil || len(j.Notes().Breaches) == 0 && j.Notes().Moves == nil {
+			delete(p.breached, k) // another job of this name
+			continue
+		}
+		if _, near := st.Near[k]; near && (j.Place().HasBound() || len(j.Notes().Breaches) > 0) {
+			keys = append(keys, k)
+			others -= brokenSlots(j)
+		}
+	}
+	if others <= 0 {
+		return keys
+	}
 	for k := range st.Near {
-		if j := st.Jobs[k]; j != nil && (j.Place().HasBound() || len(j.Notes().Breaches) > 0) {
+		if _, known := p.breached[k]; !known && brokenSlots(st.Jobs[k]) > 0 {
 			keys = append(keys, k)
 		}
 	}
-	return keys, now, passed
+	return keys
 }
 
 // followBreachesOf is followBreaches for some jobs.
@@ -84,6 +145,9 @@ func (p *Placer) followBreachesOf(keys []state.JobKey, now, passed time.Duration
 		changed := addBreachEvents(st.Events, k, j.Notes().Breaches, next)
 		if len(next)+len(j.Notes().Breaches) > 0 {
 			j.EditNotes().Breaches = next
+		}
+		if delete(p.breached, k); len(next) > 0 {
+			p.breached[k] = struct{}{}
 		}
 		if !state.Sustained(next) {
 			if j.Notes().Moves != nil {

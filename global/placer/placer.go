@@ -49,9 +49,11 @@ type Placer struct {
 	all atomic.Bool
 
 	// The state's lock guards these fields: explained holds the stored explanations; breachesAt is
-	// when breaches were last followed; demandAt is when the demand for probes was last computed.
+	// when breaches were last followed; breached are the jobs with a breach, or with moves because of
+	// one; demandAt is when the demand for probes was last computed.
 	explained  explanations
 	breachesAt time.Duration
+	breached   state.JobSet
 	demandAt   time.Duration
 	// forgetDue: since the last run of forget, a tick found a reason to run it. forgotten is
 	// State.MovedChanges at that last run.
@@ -81,8 +83,8 @@ const indexKept = 10 * time.Second
 func New(cfg Config) *Placer {
 	return &Placer{
 		Config: cfg, st: cfg.State, woken: make(chan struct{}, 1), drains: map[string]*drainProgress{}, given: given{at: map[string]uint64{}}, rolling: rollouts{cfg.State, map[state.JobKey]*rolling{}},
-		explained: explanations{verdicts: map[state.JobKey]int{}},
-		submits:   place.NewIndex(), plans: place.NewIndex(),
+		breached: state.JobSet{}, explained: explanations{verdicts: map[state.JobKey]int{}},
+		submits: place.NewIndex(), plans: place.NewIndex(),
 	}
 }
 

@@ -110,6 +110,7 @@ func (p *Placer) recordMoves(plan place.Plan, jobs map[state.JobKey]seen, now ti
 		if _, asked := jobs[k]; asked && p.st.Jobs[k] != nil {
 			notes := p.st.Jobs[k].EditNotes()
 			notes.Moves = append(notes.Moves, m)
+			p.breached[k] = struct{}{} // the breach may have healed since the snapshot
 		}
 	}
 }

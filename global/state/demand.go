@@ -389,3 +389,23 @@ func (p *pluginKinds) wrong(task *forms.Task) (first job.Errors) {
 
 // maxConfigProblems bounds the problems of configs in one error.
 const maxConfigProblems = 20
+
+// Bounds has, for each bound of a group and each region, the number of slots there that have to keep the
+// bound. Jobs that differ only in their names share their bounds. The state's lock guards it.
+type Bounds map[BoundAt]int
+
+// BoundAt is a bound of a group in a region.
+type BoundAt struct {
+	Near   *place.Near
+	Region string
+}
+
+// count adds n to the bounds of a slot. The zero slot has no bounds.
+func (b Bounds) count(j *place.Job, s *region.Slot, n int) {
+	for near := range j.BoundsOf(s) {
+		at := BoundAt{near, s.Region}
+		if b[at] += n; b[at] == 0 {
+			delete(b, at)
+		}
+	}
+}
