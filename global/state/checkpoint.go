@@ -454,10 +454,13 @@ func restoreCheckpoint(st *State, r *Region) error {
 	}
 	r.SummaryKeys = make(map[string]int32, n)
 	for _, c := range r.checkpoint {
+		// Record 0 has summaries beside others if a server ended while they moved. The next checkpoint
+		// moves them, because it may write record 0 without its summaries.
 		part := noPart
-		if parts {
+		if parts && (c.number > 0 || len(r.stored.parts) == 1) {
 			part = int32(c.number)
 		}
+		r.stored.unplaced = r.stored.unplaced || part == noPart && len(c.summaries) > 0
 		for _, summary := range c.summaries {
 			if err := restoreSummary(st, r, part, summary); err != nil {
 				return fmt.Errorf("checkpoint of region %s: %w: %w", r.Name, ErrFormat, err)
@@ -465,7 +468,6 @@ func restoreCheckpoint(st *State, r *Region) error {
 		}
 	}
 	if !parts { // the next checkpoint replaces all records
-		r.stored.unplaced = true
 		for i := range r.stored.parts {
 			r.stored.parts[i].changed = true
 		}
