@@ -42,9 +42,10 @@ type Checkpoints struct {
 }
 
 // checkpointWrite is one record of a region's checkpoint. rec is nil for a record that must be
-// removed.
+// removed. of is the region: another one may have the name when the record is written.
 type checkpointWrite struct {
 	region string
+	of     *Region
 	number int
 	rec    *nusav1.CheckpointRecord
 	size   int
@@ -134,7 +135,7 @@ func (c Checkpoints) store(ctx context.Context, group []checkpointWrite) error {
 			rec, _ := t.Region(w.region)
 			var err error
 			switch {
-			case rec == nil: // the region was removed meanwhile
+			case rec == nil || c.State.Regions[w.region] != w.of: // the region was removed meanwhile
 			case w.rec == nil:
 				err = t.deleteUnchecked(CheckpointKey(w.region, w.number))
 			default:
@@ -201,7 +202,7 @@ func (c Checkpoints) again(group []checkpointWrite) {
 func (c Checkpoints) collect(name string) (out []checkpointWrite) {
 	now := c.due(name)
 	for _, part := range now.parts {
-		w := checkpointWrite{region: name, number: part.number}
+		w := checkpointWrite{region: name, of: now.of, number: part.number}
 		if part.number == 0 || len(part.summaries) > 0 {
 			w.rec = &nusav1.CheckpointRecord{}
 			w.rec.ProtoReflect().SetUnknown(summaryFields(part.summaries))
@@ -215,8 +216,9 @@ func (c Checkpoints) collect(name string) (out []checkpointWrite) {
 	return out
 }
 
-// latest is what a checkpoint of a region stores now.
+// latest is what the checkpoint of the region `of` stores now.
 type latest struct {
+	of       *Region
 	position *nusav1.Position
 	report   *nusav1.RegionReport
 	// parts are the records to write. A record comes before one that has given it summaries, and
@@ -247,7 +249,7 @@ func (c Checkpoints) due(name string) (now latest) {
 		return now
 	}
 	r.stored.report, r.stored.failed = hash, false
-	now = latest{position: &nusav1.Position{Epoch: r.SummariesAt.Epoch, Sequence: r.SummariesAt.Sequence}, report: r.Report}
+	now = latest{of: r, position: &nusav1.Position{Epoch: r.SummariesAt.Epoch, Sequence: r.SummariesAt.Sequence}, report: r.Report}
 	held, fresh := changedSummaries(c.State, r)
 	now.parts = r.stored.divide(held, fresh)
 	for _, part := range now.parts {

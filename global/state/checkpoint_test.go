@@ -114,6 +114,38 @@ func TestCheckpointsWriteOnlyWhatChanged(t *testing.T) {
 	expect("a changed summary of these", "[2]")
 }
 
+// TestNoCheckpointOfARemovedRegion: a region is removed, and another one gets its name, while its checkpoint is on its
+// way. The other region does not get the checkpoint.
+func TestNoCheckpointOfARemovedRegion(t *testing.T) {
+	c, g := committing(t)
+	close(g.gate)
+	do := func(change func(*Tx) error) {
+		t.Helper()
+		if _, err := c.Do(t.Context(), change); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(putRegion("oslo"))
+	c.st.Lock()
+	c.st.Regions["oslo"].SetReport(&nusav1.RegionReport{NodesReady: 7}, 0, false)
+	c.st.Regions["oslo"].CheckpointDue = true
+	c.st.Unlock()
+	every := Checkpoints{State: c.st, Commit: c, Log: slog.Default()}
+	late := every.collect("oslo")
+	do(func(t *Tx) error { return t.DeleteRegion("oslo") })
+	do(putRegion("oslo"))
+	if err := every.store(t.Context(), late); err != nil {
+		t.Fatal(err)
+	}
+	again := New(Beginning{Epoch: "f"}, func() time.Duration { return 0 })
+	if err := again.Load(t.Context(), g); err != nil {
+		t.Fatal(err)
+	}
+	if got := again.Regions["oslo"].Report; len(late) != 1 || got != nil {
+		t.Errorf("the new region has the report %v of the removed one, from %d records", got, len(late))
+	}
+}
+
 // BenchmarkCheckpoint collects the checkpoint of a region that has 20,000 jobs, with a new server and after some summaries
 // have changed.
 func BenchmarkCheckpoint(b *testing.B) {
