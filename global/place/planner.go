@@ -63,7 +63,7 @@ func (p *planner) planAll() {
 	p.assume()
 	jobs := jobsWithWork(p.snap.Jobs, p.eval.regions)
 	if len(jobs) > 0 {
-		p.plan.Actions = make([]Action, 0, min(expected(jobs), maxExpected))
+		p.plan.Actions = slices.Grow(p.snap.Memory[:0], min(expected(jobs), maxExpected))
 		p.plan.Groups = make([]GroupExplanation, 0, min(len(jobs), maxExpected))
 	}
 	for _, j := range jobs {

@@ -43,6 +43,8 @@ type Snapshot struct {
 	// Index is kept from plan to plan, and makes a plan cheaper. It changes no decision. Nil: the
 	// plan evaluates every region.
 	Index *Index
+	// Memory may have room for the plan's actions.
+	Memory []Action
 }
 
 // Region is one region with its latest report.

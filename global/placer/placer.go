@@ -70,7 +70,9 @@ type Placer struct {
 	// plannedAt is when a plan was last made. Indexes of earlier plans are dropped later: see
 	// indexKept.
 	submits, plans *place.Index
-	plannedAt      time.Duration
+	// memory is used again by each Decide.
+	memory    memory
+	plannedAt time.Duration
 	// planning is how long the latest plans took, without their writes.
 	planning time.Duration
 }
@@ -198,7 +200,7 @@ func (p *Placer) dropOld() {
 		p.updateProbeDemand()
 	}
 	if p.plannedAt > 0 && now-p.plannedAt >= indexKept {
-		p.submits, p.plans, p.plannedAt = place.NewIndex(), place.NewIndex(), 0
+		p.submits, p.plans, p.plannedAt, p.memory = place.NewIndex(), place.NewIndex(), 0, memory{}
 	}
 }
 

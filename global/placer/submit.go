@@ -37,6 +37,21 @@ type given struct {
 	paused  bool
 }
 
+// memory holds lists that Decide uses for one transaction after another. They are empty between these.
+type memory struct {
+	fresh   []place.Job
+	seen    map[state.JobKey]seen
+	actions []place.Action
+}
+
+// release empties the lists once a transaction is stored. all are the actions of its plan.
+func (m *memory) release(all []place.Action) {
+	clear(all)
+	clear(m.fresh)
+	clear(m.seen)
+	m.actions, m.fresh = all[:0], m.fresh[:0]
+}
+
 // newer reports whether a region got an offer after the first `since` transactions, which a plan
 // has seen. It then pauses Decide.
 func (g *given) newer(region string, since uint64) bool {
@@ -59,10 +74,10 @@ func Decide(p *Placer, t *state.Tx) (stored func()) {
 	}
 	snapshot := regionsSnapshot(st)
 	snapshot.Given = t.Given()
-	jobs, verdicts := freshJobs(t, &snapshot)
+	jobs, verdicts := p.memory.freshJobs(t, &snapshot)
 	full := len(jobs) <= fullJobs && verdicts <= fullVerdicts && p.explained.afford(verdicts, snapshot.Now)
 	snapshot.Terse, snapshot.Origins = !full, st.Origins.Serving(snapshot.Jobs)
-	p.plannedAt, snapshot.Index, snapshot.MaxVerdicts = st.Clock(), p.submits, maxVerdicts
+	p.plannedAt, snapshot.Index, snapshot.MaxVerdicts, snapshot.Memory = st.Clock(), p.submits, maxVerdicts, p.memory.actions
 	plan := place.MakePlan(snapshot)
 	for _, j := range plan.Undecided {
 		delete(jobs, state.JobKey{Namespace: j.Namespace, Name: j.Name})
@@ -95,14 +110,18 @@ func Decide(p *Placer, t *state.Tx) (stored func()) {
 	return func() {
 		p.given.stored = number
 		p.decided(plan, done, jobs, full)
+		p.memory.release(plan.Actions)
 	}
 }
 
 // freshJobs adds the jobs that a transaction submits to a snapshot, as many as may be decided while
 // the lock is held. It returns these jobs, and the number of verdicts that they need.
-func freshJobs(t *state.Tx, snapshot *place.Snapshot) (jobs map[state.JobKey]seen, verdicts int) {
+func (m *memory) freshJobs(t *state.Tx, snapshot *place.Snapshot) (jobs map[state.JobKey]seen, verdicts int) {
 	fresh := t.Fresh()
-	jobs, snapshot.Jobs = make(map[state.JobKey]seen, len(fresh)), make([]place.Job, 0, len(fresh))
+	if m.seen == nil {
+		m.seen = make(map[state.JobKey]seen, len(fresh))
+	}
+	jobs, snapshot.Jobs = m.seen, slices.Grow(m.fresh[:0], len(fresh))
 	groups := 0
 	for _, k := range fresh {
 		rec, _ := t.Job(k)
@@ -119,6 +138,7 @@ func freshJobs(t *state.Tx, snapshot *place.Snapshot) (jobs map[state.JobKey]see
 		job.Run = region.RunBegins
 		snapshot.Jobs = append(snapshot.Jobs, job)
 	}
+	m.fresh = snapshot.Jobs
 	return jobs, verdicts
 }
 

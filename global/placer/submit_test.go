@@ -464,7 +464,7 @@ func TestFreshJobsAreBounded(t *testing.T) {
 				return err
 			}
 		}
-		jobs, verdicts := freshJobs(tx, &snapshot)
+		jobs, verdicts := new(memory).freshJobs(tx, &snapshot)
 		if len(jobs) != decidedGroups/2 || verdicts != 3*decidedGroups {
 			t.Errorf("%d jobs, %d verdicts", len(jobs), verdicts)
 		}

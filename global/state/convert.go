@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -254,17 +255,21 @@ const (
 
 // encodeSlot writes what Encode(SlotToProto(s)) writes, but field by field, because most stored
 // records are slots.
-func encodeSlot(s *region.Slot) ([]byte, error) {
+func encodeSlot(s *region.Slot) ([]byte, error) { return appendSlot(nil, s) }
+
+// appendSlot appends what encodeSlot returns.
+func appendSlot(to []byte, s *region.Slot) ([]byte, error) {
 	if len(s.Former) > 0 {
-		return Encode(SlotToProto(*s))
+		value, err := Encode(SlotToProto(*s))
+		return append(to, value...), err
 	}
 	for _, text := range []string{s.Namespace, s.Job, s.Group, s.Region, s.Message, s.PlacedBecause, s.ReturnTo, s.Home} {
 		if !utf8.ValidString(text) {
-			return nil, fmt.Errorf("encode slot %s: %q is not UTF-8", s.Key(), text)
+			return to, fmt.Errorf("encode slot %s: %q is not UTF-8", s.Key(), text)
 		}
 	}
 	const numbers = 96 // bytes of the other fields, approximately
-	w := slotWriter(make([]byte, 0, numbers+len(s.Namespace)+len(s.Job)+len(s.Group)+len(s.Region)+
+	w := slotWriter(slices.Grow(to, numbers+len(s.Namespace)+len(s.Job)+len(s.Group)+len(s.Region)+
 		len(s.Message)+len(s.PlacedBecause)+len(s.ReturnTo)+len(s.Home)))
 	w = append(w, formatProto)
 	w.text(slotNamespace, s.Namespace)

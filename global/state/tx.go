@@ -81,7 +81,12 @@ type Tx struct {
 	// Scratch is memory for AppendSlots that the requests of the transaction share. Its content is
 	// valid only within a request.
 	Scratch []region.Slot
+	// values has the encoded slots of changes one after another.
+	values []byte
 }
+
+// keptValues is the greatest number of bytes of encoded slots for which the next transaction gets the memory.
+const keptValues = 512 << 10
 
 // slotBytes is the size that is reserved for each slot that Decide will add.
 const slotBytes = 1024
@@ -99,9 +104,13 @@ func (t *Tx) again() *Tx {
 	clear(t.changes)
 	clear(t.events)
 	clear(t.Scratch)
+	if cap(t.values) > keptValues {
+		t.values = nil
+	}
 	return &Tx{
 		State: t.State, at: t.at, slots: t.slots, ops: commitOps, changes: t.changes[:0], events: t.events[:0],
 		audit: make([]audit.Entry, 0, len(t.audit)), Scratch: t.Scratch[:0],
+		values: t.values[:0], fresh: t.fresh[:0],
 	}
 }
 
@@ -338,7 +347,9 @@ func (t *Tx) set(ch txChange) error {
 	var err error
 	switch {
 	case ch.slot != nil:
-		ch.value, err = encodeSlot(ch.slot)
+		at := len(t.values)
+		t.values, err = appendSlot(t.values, ch.slot)
+		ch.value = t.values[at:len(t.values):len(t.values)]
 	case ch.job != nil:
 		ch.value = ch.job.stored()
 	case ch.msg != nil:

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -50,17 +52,44 @@ type (
 	}
 )
 
+// messages is the memory of the messages of a transaction. A member encodes them before Txn returns, so the next
+// transaction uses the memory again.
+type messages struct {
+	request  etcdserverpb.TxnRequest
+	compares []compareMessages
+	puts     []putMessages
+	keys     keyBytes
+}
+
+var messagesPool = sync.Pool{New: func() any { return new(messages) }}
+
+// reset makes room for a transaction.
+func (m *messages) reset(compares []Compare, ops []Op) {
+	m.request.Compare = slices.Grow(m.request.Compare[:0], len(compares))[:len(compares)]
+	m.request.Success = slices.Grow(m.request.Success[:0], len(ops))[:len(ops)]
+	m.compares, m.puts = slices.Grow(m.compares[:0], len(compares))[:len(compares)], slices.Grow(m.puts[:0], len(ops))[:len(ops)]
+	m.keys = slices.Grow(m.keys[:0], keysSize(compares, ops))
+}
+
+// release keeps the memory, without the values.
+func (m *messages) release() {
+	for i := range m.puts {
+		m.puts[i].put.Value = nil
+	}
+	clear(m.request.Success) // each deletion has a message of its own
+	messagesPool.Put(m)
+}
+
 // txn carries out a transaction. leases has one element for each of ops: the lease of the key, or
 // 0 for a key that does not expire.
 func (d *direct) txn(ctx context.Context, known *revisions, compares []Compare, ops []Op, leases []clientv3.LeaseID) (outcome, error) {
-	req := &etcdserverpb.TxnRequest{
-		Compare: make([]*etcdserverpb.Compare, len(compares)), Success: make([]*etcdserverpb.RequestOp, len(ops)),
-	}
-	cmps, puts := make([]compareMessages, len(compares)), make([]putMessages, len(ops))
-	keys := newKeyBytes(compares, ops)
+	all := messagesPool.Get().(*messages)
+	defer all.release()
+	all.reset(compares, ops)
+	req := &all.request
 	for i, c := range compares {
-		m := &cmps[i]
-		m.compare.Key, m.compare.Result = keys.of(c.Key), etcdserverpb.Compare_EQUAL
+		m := &all.compares[i]
+		m.compare.Key, m.compare.Result = all.keys.of(c.Key), etcdserverpb.Compare_EQUAL
 		if c.Target == TargetCreate {
 			m.create.CreateRevision = known.compared(c.Revision)
 			m.compare.Target, m.compare.TargetUnion = etcdserverpb.Compare_CREATE, &m.create
@@ -75,8 +104,8 @@ func (d *direct) txn(ctx context.Context, known *revisions, compares []Compare, 
 			req.Success[i] = deletion(op)
 			continue
 		}
-		m := &puts[i]
-		m.put.Key, m.put.Value, m.put.Lease = keys.of(op.Key), op.Value, int64(leases[i])
+		m := &all.puts[i]
+		m.put.Key, m.put.Value, m.put.Lease = all.keys.of(op.Key), op.Value, int64(leases[i])
 		m.of.RequestPut = &m.put
 		m.op.Request = &m.of
 		req.Success[i] = &m.op
@@ -99,15 +128,15 @@ func deletion(op Op) *etcdserverpb.RequestOp {
 // keyBytes holds the bytes of all keys of a transaction.
 type keyBytes []byte
 
-func newKeyBytes(compares []Compare, ops []Op) keyBytes {
-	size := 0
+// keysSize returns the number of bytes of all keys.
+func keysSize(compares []Compare, ops []Op) (size int) {
 	for _, c := range compares {
 		size += len(c.Key)
 	}
 	for _, op := range ops {
 		size += len(op.Key)
 	}
-	return make(keyBytes, 0, size)
+	return size
 }
 
 func (b *keyBytes) of(key string) []byte {

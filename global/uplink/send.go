@@ -17,31 +17,38 @@ const (
 	ordersItems = 1024
 )
 
-// orderCopies are lists for the copies of orders, which all sessions use again.
-var orderCopies = sync.Pool{New: func() any { return new([]state.OrderCopy) }}
+// orderLists are lists for orders, which all sessions use again.
+var orderLists = sync.Pool{New: func() any { return new(orderList) }}
+
+type orderList struct {
+	copies []state.OrderCopy
+	items  []link.Item[state.Order]
+}
 
 // next returns the next message for the region, or nil if the region has everything. Only the
 // sender calls it.
 func (c *session) next() *nusav1.GlobalMessage {
-	list := orderCopies.Get().(*[]state.OrderCopy)
-	c.copies = *list
+	list := orderLists.Get().(*orderList)
+	c.list = list
 	m := c.due()
 	if len(c.edges) > 0 { // the edges are encoded without the lock, because that takes a millisecond
 		m.GetColumnChanges().Edges = sets.PackColumn(c.edges)
 		c.edges = nil
 	}
-	if len(c.copies) > 0 { // so are the orders: a region that connects may get thousands
+	if len(list.copies) > 0 { // so are the orders: a region that connects may get thousands
 		out := m.GetOrders()
-		out.Orders = make([]*nusav1.SlotOrder, 0, len(c.copies))
-		for i := range c.copies {
-			if o := c.copies[i].Message(); o != nil {
+		out.Orders = make([]*nusav1.SlotOrder, 0, len(list.copies))
+		for i := range list.copies {
+			if o := list.copies[i].Message(); o != nil {
 				out.Orders = append(out.Orders, o)
 			}
 		}
-		clear(c.copies)
+		clear(list.copies)
+		clear(list.items)
+		list.copies, list.items = list.copies[:0], list.items[:0]
 	}
-	*list, c.copies = c.copies[:0], nil
-	orderCopies.Put(list)
+	c.list = nil
+	orderLists.Put(list)
 	return m
 }
 
@@ -162,7 +169,7 @@ func (c *session) authMessage() *nusav1.GlobalMessage {
 }
 
 // ordersMessage returns the message for the next orders, or nil if there are none. What the orders consist of is in
-// c.copies. The lock is held.
+// c.list. The lock is held.
 func (c *session) ordersMessage() *nusav1.GlobalMessage {
 	if at := c.held; at != nil {
 		c.held = nil
@@ -172,14 +179,16 @@ func (c *session) ordersMessage() *nusav1.GlobalMessage {
 	if c.cursor.Full() {
 		since = math.MaxUint64
 	}
+	list := c.list
+	c.cursor.Reuse(list.items)
 	b, ok := c.cursor.NextWithin(ordersItems, ordersBytes, func(i link.Item[state.Order]) int {
-		c.copies = append(c.copies, state.OrderCopy{})
-		order := &c.copies[len(c.copies)-1]
+		list.copies = append(list.copies, state.OrderCopy{})
+		order := &list.copies[len(list.copies)-1]
 		state.CopyOrder(order, c.server.st, c.region, i.Key, i.Value, since)
 		return order.Size()
 	})
-	clear(c.copies[len(b.Items):])
-	c.copies = c.copies[:len(b.Items)] // the batch begins with the orders whose size was measured
+	clear(list.copies[len(b.Items):])
+	list.copies, list.items = list.copies[:len(b.Items)], b.Items // the batch begins with the orders whose size was measured
 	if !ok {
 		return nil
 	}

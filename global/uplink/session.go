@@ -95,10 +95,10 @@ type session struct {
 	shared state.Session
 	tunnel tunnelOnce
 
-	// edges are the edges of the column that the sender is about to send, and copies are the orders. complete:
+	// edges are the edges of the column that the sender is about to send, and list has the orders. complete:
 	// nothing has to be sent after the latest message of next. Only the sender uses these fields.
 	edges    []topology.Edge
-	copies   []state.OrderCopy
+	list     *orderList
 	complete bool
 
 	// open sets region and inbox. They do not change after that.

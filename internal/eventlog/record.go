@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"time"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -14,6 +15,9 @@ const MaxRecord = 8192
 
 // ErrRecord says that a stored record of events is damaged.
 var ErrRecord = errors.New("the record of events is damaged")
+
+// positions are maps for packers, which are used again, because one for many events takes much memory.
+var positions = sync.Pool{New: func() any { return map[string]uint32{} }}
 
 // packer builds a record.
 type packer struct {
@@ -52,7 +56,12 @@ const perEvent = 4*3 + 5
 // Pack returns the record of the first events that fit into this many bytes, and their number. A
 // record has at most MaxRecord events. Pack keeps milliseconds of the times.
 func Pack(events []Event, most int) (rec *nusav1.EventRecord, packed int) {
-	p := packer{rec: &nusav1.EventRecord{}, known: make(map[string]uint32, len(events)+8), bytes: 64}
+	known := positions.Get().(map[string]uint32)
+	defer func() {
+		clear(known)
+		positions.Put(known)
+	}()
+	p := packer{rec: &nusav1.EventRecord{}, known: known, bytes: 64}
 	at, regions, later := int64(math.MaxInt64), false, false
 	for i := range events {
 		at = min(at, events[i].At.UnixMilli())

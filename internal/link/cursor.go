@@ -16,6 +16,8 @@ type Cursor[V any] struct {
 	near  int32
 	// sequence is the sequence of the last position that was returned.
 	sequence uint64
+	// items is memory for the next batch.
+	items []Item[V]
 
 	full bool
 	// rest holds the keys of the full set that are still to be sent, in the order of their
@@ -57,6 +59,9 @@ func (c *Cursor[V]) Full() bool { return c.full || c.order < c.o.floorOrder }
 // although Next has nothing to return.
 func (c *Cursor[V]) Done() bool { return !c.Full() && c.order == c.o.order }
 
+// Reuse gives the cursor memory for the items of its next batch.
+func (c *Cursor[V]) Reuse(items []Item[V]) { c.items = items[:0] }
+
 // Next returns the next batch with at most maxItems items and removals; false if there is
 // nothing to send.
 func (c *Cursor[V]) Next(maxItems int) (Batch[V], bool) {
@@ -80,7 +85,8 @@ func (c *Cursor[V]) NextWithin(maxItems, maxSize int, size func(Item[V]) int) (B
 // values. A key that was removed since then is left out. A key that was added since then
 // follows in a delta. So a key that exists all the time is never missing.
 func (c *Cursor[V]) nextFull(limit batchLimit[V]) Batch[V] {
-	b := Batch[V]{Full: true}
+	b := Batch[V]{Full: true, Items: c.items}
+	c.items = nil
 	for len(c.rest) > 0 {
 		key := c.rest[0]
 		if v, held := c.o.Get(key); held {
@@ -100,7 +106,8 @@ func (c *Cursor[V]) nextFull(limit batchLimit[V]) Batch[V] {
 }
 
 func (c *Cursor[V]) nextDelta(limit batchLimit[V]) (Batch[V], bool) {
-	var b Batch[V]
+	b := Batch[V]{Items: c.items}
+	c.items = nil
 	i := c.o.after(c.order, c.near)
 	for ; i != 0; i = c.o.nodes[i].next {
 		n := &c.o.nodes[i]
