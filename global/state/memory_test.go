@@ -171,15 +171,24 @@ func BenchmarkOrder(b *testing.B) {
 	}
 	r := st.Regions[liveRegion(0, regions)]
 	keys := r.Orders.Keys()
-	for _, whole := range []bool{false, true} {
-		b.Run(map[bool]string{false: "locked", true: "all"}[whole], func(b *testing.B) {
+	var encoded, scratch []byte
+	for _, kind := range []string{"locked", "message", "encoded"} {
+		b.Run(kind, func(b *testing.B) {
 			b.ReportAllocs()
 			for n := 0; b.Loop(); n++ {
 				key := keys[n%len(keys)]
 				held, _ := r.Orders.Get(key)
 				var o OrderCopy
 				CopyOrder(&o, st, r.Name, key, held, math.MaxUint64)
-				if o.Size() == 0 || whole && o.Message() == nil {
+				ok := o.Size() > 0
+				switch kind {
+				case "message":
+					message, err := proto.Marshal(o.Message())
+					ok = ok && err == nil && len(message) > 0
+				case "encoded":
+					encoded, scratch, ok = o.Append(encoded[:0], scratch)
+				}
+				if !ok {
 					b.Fatal(key)
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -431,6 +432,38 @@ func (o *OrderCopy) Message() *nusav1.SlotOrder {
 		return nil
 	}
 	return &nusav1.SlotOrder{Revision: o.revision, Slot: SlotToProto(o.slot), Attempts: o.attempts, Spec: o.spec.encoded()}
+}
+
+// The fields of a SlotOrder, and of the SlotOrders that contain it.
+const (
+	orderSlot     protowire.Number = 1
+	orderSpec     protowire.Number = 2
+	orderRevision protowire.Number = 3
+	ordersOrders  protowire.Number = 3
+)
+
+// Append appends what Message returns, in its encoded form as one of SlotOrders.orders. It uses scratch as memory and
+// returns that. It returns false for an order with values that only the generated code encodes.
+func (o *OrderCopy) Append(to, scratch []byte) (out, memory []byte, ok bool) {
+	if o.none {
+		return to, scratch, true
+	}
+	slot, err := appendSlot(scratch[:0], &o.slot)
+	if err != nil || len(o.attempts)+len(o.slot.Former) > 0 {
+		return to, scratch, false
+	}
+	spec := o.spec.specSize()
+	size := protowire.SizeTag(orderSlot) + protowire.SizeBytes(len(slot)-1) + protowire.SizeTag(orderRevision) + protowire.SizeVarint(uint64(o.revision))
+	if spec > 0 {
+		size += protowire.SizeTag(orderSpec) + protowire.SizeBytes(spec)
+	}
+	to = protowire.AppendVarint(protowire.AppendTag(to, ordersOrders, protowire.BytesType), uint64(size))
+	to = protowire.AppendBytes(protowire.AppendTag(to, orderSlot, protowire.BytesType), slot[1:]) // without the format
+	if spec > 0 {
+		to = protowire.AppendVarint(protowire.AppendTag(to, orderSpec, protowire.BytesType), uint64(spec))
+		to = o.spec.appendSpec(to)
+	}
+	return protowire.AppendVarint(protowire.AppendTag(to, orderRevision, protowire.VarintType), uint64(o.revision)), slot, true
 }
 
 // Size returns the approximate size of the encoded order. proto.Size takes as long as encoding.

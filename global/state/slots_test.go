@@ -46,6 +46,32 @@ func drawSlot(t *rapid.T) region.Slot {
 	return s
 }
 
+// TestOrdersAreEncodedAsTheGeneratedCodeDoes compares random orders with the generated code.
+func TestOrdersAreEncodedAsTheGeneratedCodeDoes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want, encoded, scratch := &nusav1.SlotOrders{}, []byte(nil), []byte("memory")
+		for range rapid.IntRange(0, 3).Draw(t, "orders") {
+			o := OrderCopy{slot: drawSlot(t), revision: rapid.SampledFrom([]int64{1, 300, 1 << 40}).Draw(t, "revision"), none: rapid.Bool().Draw(t, "none")}
+			o.spec = rapid.SampledFrom([]*Record{nil, {named: true, name: "web", rest: []byte("rest")}, {rest: []byte("encoded")}, {}}).Draw(t, "spec")
+			if rapid.IntRange(0, 5).Draw(t, "attempts") == 0 {
+				o.attempts = []*nusav1.InstanceAttempts{{Index: 1}}
+			}
+			var ok bool
+			encoded, scratch, ok = o.Append(encoded, scratch)
+			if simple := o.none || len(o.attempts)+len(o.slot.Former) == 0; ok != simple {
+				t.Fatalf("encoded by hand: %t", ok)
+			}
+			if m := o.Message(); m != nil && ok {
+				want.Orders = append(want.Orders, m)
+			}
+		}
+		got := &nusav1.SlotOrders{}
+		if err := proto.Unmarshal(encoded, got); err != nil || !proto.Equal(got, want) {
+			t.Fatalf("%v: got %v, want %v", err, got, want)
+		}
+	})
+}
+
 // TestSlotsAreWrittenAsTheGeneratedCodeDoes compares random slots, field by field, with the
 // generated code: the stored bytes, and what another server reads from them.
 func TestSlotsAreWrittenAsTheGeneratedCodeDoes(t *testing.T) {

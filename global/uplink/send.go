@@ -23,6 +23,30 @@ var orderLists = sync.Pool{New: func() any { return new(orderList) }}
 type orderList struct {
 	copies []state.OrderCopy
 	items  []link.Item[state.Order]
+	slot   []byte // memory for encode
+}
+
+// encode adds the orders to their message. Nearly all orders are encoded field by field, which takes a fraction of the
+// time and of the memory: the message gets them as unknown fields, so the generated code copies their bytes.
+func (l *orderList) encode(out *nusav1.SlotOrders) {
+	size := 0
+	for i := range l.copies {
+		size += l.copies[i].Size()
+	}
+	encoded, ok := make([]byte, 0, size), true
+	for i := 0; ok && i < len(l.copies); i++ {
+		encoded, l.slot, ok = l.copies[i].Append(encoded, l.slot)
+	}
+	if ok {
+		out.ProtoReflect().SetUnknown(encoded)
+		return
+	}
+	out.Orders = make([]*nusav1.SlotOrder, 0, len(l.copies))
+	for i := range l.copies {
+		if o := l.copies[i].Message(); o != nil {
+			out.Orders = append(out.Orders, o)
+		}
+	}
 }
 
 // next returns the next message for the region, or nil if the region has everything. Only the
@@ -36,13 +60,7 @@ func (c *session) next() *nusav1.GlobalMessage {
 		c.edges = nil
 	}
 	if len(list.copies) > 0 { // so are the orders: a region that connects may get thousands
-		out := m.GetOrders()
-		out.Orders = make([]*nusav1.SlotOrder, 0, len(list.copies))
-		for i := range list.copies {
-			if o := list.copies[i].Message(); o != nil {
-				out.Orders = append(out.Orders, o)
-			}
-		}
+		list.encode(m.GetOrders())
 		clear(list.copies)
 		clear(list.items)
 		list.copies, list.items = list.copies[:0], list.items[:0]
