@@ -78,7 +78,7 @@ func (v *View) loggedEdge(i, j int) loggedEdge {
 		return p
 	}
 	e := v.guessed(i, j)
-	return loggedEdge{cell: cell{trips: trips{p50: spanOf(e.P50), p90: spanOf(e.P90), p99: spanOf(e.P99)}}, source: e.Source, relErr: float32(e.Error)}
+	return loggedEdge{cell: cell{trips: trips{p50: SpanOf(e.P50), p90: SpanOf(e.P90), p99: SpanOf(e.P99)}}, source: e.Source, relErr: float32(e.Error)}
 }
 
 // differs reports whether an edge has changed noticeably. These changes are noticeable:
@@ -87,7 +87,7 @@ func (v *View) loggedEdge(i, j int) loggedEdge {
 // tenth and at least a millisecond.
 func (p *loggedEdge) differs(is *loggedEdge) bool {
 	return p.state != is.state || p.source != is.source || p.doubted != is.doubted || p.reverseReachable() != is.reverseReachable() ||
-		(p.p50.duration()-is.p50.duration()).Abs() >= max(p.p50.duration()/10, time.Millisecond)
+		(p.p50.Duration()-is.p50.Duration()).Abs() >= max(p.p50.Duration()/10, time.Millisecond)
 }
 
 // Names returns the names of the regions, in the order of their numbers.
@@ -107,7 +107,7 @@ func (b *ChangeLog) ChangedEdges(i int, after uint64) []Edge {
 		if i == j || p.sequence <= after {
 			continue
 		}
-		e := Edge{P50: p.p50.duration(), P90: p.p90.duration(), P99: p.p99.duration(), Error: float64(p.relErr)}
+		e := Edge{P50: p.p50.Duration(), P90: p.p90.Duration(), P99: p.p99.Duration(), Error: float64(p.relErr)}
 		if p.source == Measured {
 			e = p.edge(0)
 			if b.view.cell(i, j).state != Unknown {

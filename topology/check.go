@@ -309,9 +309,9 @@ func (v *View) impossibleEdge(i, j int) (Impossible, bool) {
 	if c.state == Unknown || i == j || a == nil || b == nil || c.p50 == 0 && c.state == Unreachable { // an unreachable edge without p50 never had a response
 		return Impossible{}, false
 	}
-	rtt := c.p50.duration()
+	rtt := c.p50.Duration()
 	if c.min > 0 {
-		rtt = min(rtt, c.min.duration())
+		rtt = min(rtt, c.min.Duration())
 	}
 	light := FibreRTT(*a, *b)
 	if rtt >= light {

@@ -25,10 +25,10 @@ const (
 	reverseBit = 1 << 7
 )
 
-// span is a duration of up to two hours in two bytes: a number below 1 << spanBits, and above that the
+// Span is a duration of up to two hours in two bytes: a number below 1 << spanBits, and above that the
 // position of its unit in units. So a duration has its first three digits, and mostly the fourth. Its error is
 // at most 0.061 %, about as much as in the tables that regions send (package internal/sets).
-type span uint16
+type Span uint16
 
 const (
 	spanBits = 13
@@ -42,19 +42,21 @@ var units = [...]time.Duration{
 	time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond, time.Second,
 }
 
-func spanOf(d time.Duration) span {
+// SpanOf returns the span of a duration.
+func SpanOf(d time.Duration) Span {
 	if d <= 0 {
 		return 0
 	}
 	for k, unit := range units {
 		if d < mostUnits*unit {
-			return span(k<<spanBits) | span((d+unit/2)/unit)
+			return Span(k<<spanBits) | Span((d+unit/2)/unit)
 		}
 	}
 	return math.MaxUint16
 }
 
-func (s span) duration() time.Duration {
+// Duration returns the duration of a span.
+func (s Span) Duration() time.Duration {
 	return time.Duration(s&(1<<spanBits-1)) * units[s>>spanBits]
 }
 
@@ -166,7 +168,7 @@ func (m *Matrix) Replace(from string, edges []Edge, now time.Duration) {
 }
 
 func cellOf(e Edge) cell {
-	c := cell{trips{p50: spanOf(e.P50), p90: spanOf(e.P90), p99: spanOf(e.P99), min: spanOf(e.Min), jitter: spanOf(e.Jitter)}, facts{
+	c := cell{trips{p50: SpanOf(e.P50), p90: SpanOf(e.P90), p99: SpanOf(e.P99), min: SpanOf(e.Min), jitter: SpanOf(e.Jitter)}, facts{
 		loss: lossOf(e.Loss), out: lossOf(e.LossOut), back: lossOf(e.LossBack),
 		samples: count(e.Samples), setAside: count(e.SetAside), state: e.State, method: uint8(max(0, slices.Index(methods, e.Method))),
 	}}
@@ -354,8 +356,8 @@ func (r *row) isStale(j int, now, stale time.Duration) bool {
 // the doubt.
 func (c *cell) edge(age time.Duration) Edge {
 	return Edge{
-		State: c.state, Source: Measured, P50: c.p50.duration(), P90: c.p90.duration(), P99: c.p99.duration(), Min: c.min.duration(),
-		Jitter: c.jitter.duration(), Loss: share(c.loss), LossOut: share(c.out), LossBack: share(c.back),
+		State: c.state, Source: Measured, P50: c.p50.Duration(), P90: c.p90.Duration(), P99: c.p99.Duration(), Min: c.min.Duration(),
+		Jitter: c.jitter.Duration(), Loss: share(c.loss), LossOut: share(c.out), LossBack: share(c.back),
 		Samples: int(c.samples), SetAside: int(c.setAside), Age: age, Method: c.methodName(), ReverseReachable: c.reverseReachable(),
 	}
 }
@@ -367,11 +369,11 @@ func (c *cell) reverseReachable() bool { return c.method&reverseBit != 0 }
 func (c *trips) rtt(p Percentile) time.Duration {
 	switch {
 	case p <= 50:
-		return c.p50.duration()
+		return c.p50.Duration()
 	case p <= 90:
-		return c.p90.duration()
+		return c.p90.Duration()
 	}
-	return c.p99.duration()
+	return c.p99.Duration()
 }
 
 func lossOf(share float64) uint16 {

@@ -270,20 +270,20 @@ func TestCellsAreSmall(t *testing.T) {
 	if size := unsafe.Sizeof(trips{}); size != 10 {
 		t.Errorf("the round trips of an edge take %d bytes", size)
 	}
-	if got := spanOf(time.Minute*150 - 1).duration(); got < 2*time.Hour {
+	if got := SpanOf(time.Minute*150 - 1).Duration(); got < 2*time.Hour {
 		t.Errorf("the longest duration is %s", got)
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		d := time.Duration(math.Exp(rapid.Float64Range(0, math.Log(float64(2*time.Hour))).Draw(t, "log")))
-		got := spanOf(d).duration()
-		if (got-d).Abs() > max(50*time.Nanosecond, time.Duration(float64(d)*0.000611)) || spanOf(got) != spanOf(d) || spanOf(-d) != 0 {
+		got := SpanOf(d).Duration()
+		if (got-d).Abs() > max(50*time.Nanosecond, time.Duration(float64(d)*0.000611)) || SpanOf(got) != SpanOf(d) || SpanOf(-d) != 0 {
 			t.Fatalf("%s is stored as %s", d, got)
 		}
-		if longer := spanOf(d + time.Duration(rapid.Int64Range(0, int64(d/1000)).Draw(t, "more"))); longer.duration() < got {
-			t.Fatalf("%s is stored as %s, and a longer duration as %s", d, got, longer.duration())
+		if longer := SpanOf(d + time.Duration(rapid.Int64Range(0, int64(d/1000)).Draw(t, "more"))); longer.Duration() < got {
+			t.Fatalf("%s is stored as %s, and a longer duration as %s", d, got, longer.Duration())
 		}
 		exact := time.Duration(rapid.IntRange(0, 818).Draw(t, "digits")) * units[rapid.IntRange(0, len(units)-1).Draw(t, "unit")]
-		if got := spanOf(exact).duration(); got != exact {
+		if got := SpanOf(exact).Duration(); got != exact {
 			t.Fatalf("%s is stored as %s", exact, got)
 		}
 		loss := rapid.Float64Range(-1, 2).Draw(t, "loss")

@@ -25,7 +25,7 @@ type cell struct {
 }
 
 // trips are the round trips of an edge.
-type trips struct{ p50, p90, p99, min, jitter span }
+type trips struct{ p50, p90, p99, min, jitter Span }
 
 // facts are the other values of an edge. Most edges of a row have the same.
 type facts struct {

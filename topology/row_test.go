@@ -53,7 +53,7 @@ func BenchmarkSetRow(b *testing.B) {
 	for b.Loop() {
 		r := newRow(n)
 		for j := range n {
-			r.setCell(j, cell{trips{p50: span(j)}, facts{state: OK, samples: uint16(j % 50)}})
+			r.setCell(j, cell{trips{p50: Span(j)}, facts{state: OK, samples: uint16(j % 50)}})
 			r.times.set(j, times{seen: 1, set: 2})
 		}
 		for j := range n {

@@ -103,7 +103,7 @@ func (v *View) MeasuredAt(i, j int) (p50, least time.Duration, ok bool) {
 	if c.state == Unknown || c.state == Unreachable {
 		return 0, 0, false
 	}
-	return c.p50.duration(), c.min.duration(), true
+	return c.p50.Duration(), c.min.Duration(), true
 }
 
 func (v *View) edge(i, j int) Edge {

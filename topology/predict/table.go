@@ -22,23 +22,25 @@ const (
 	usualGap, leastGap, minGaps = 0.1, 0.01, 20
 	// outdatedShare is the share of the samples that may change until a table is outdated.
 	outdatedShare = 0.02
+	// errorUnit is the unit of the expected errors in a table.
+	errorUnit = 1.0 / 5000
 )
 
 // Table holds the predictions for all pairs of a view's regions. It implements
-// topology.Predictor. It takes 8 bytes for each directed pair. It is immutable and safe
+// topology.Predictor. It takes 4 bytes for each directed pair. It is immutable and safe
 // for concurrent use.
 type Table struct {
 	n      int
 	names  []string
 	number map[string]int
-	// rtt, in µs, and relErr are the round trip of a pair and its expected relative error, at
-	// the index that at returns. An rtt of 0 is unknown.
-	rtt    []uint32
-	relErr []float32
+	// rtt and relErr are the round trip of a pair and its expected relative error, in errorUnit,
+	// at the index that at returns. An rtt of 0 is unknown.
+	rtt    []topology.Span
+	relErr []uint16
 	doubts []topology.Doubt
-	// medians are the measurements from which the table was made, in µs, at index i*n + j;
-	// 0 = none.
-	medians []uint32
+	// medians are the measurements from which the table was made, as the matrix stores them, at
+	// index i*n + j; 0 = none.
+	medians []topology.Span
 	count   int
 	doubted map[[2]int]bool
 }
@@ -75,15 +77,15 @@ func NewTable(v *topology.View, seed uint64) *Table {
 	regions, samples := samplesOf(v)
 	n := len(regions)
 	t := &Table{
-		n: n, names: v.Names(), number: make(map[string]int, n), rtt: make([]uint32, n*(n-1)/2), relErr: make([]float32, n*(n-1)/2),
-		medians: make([]uint32, n*n), count: len(samples), doubted: map[[2]int]bool{},
+		n: n, names: v.Names(), number: make(map[string]int, n), rtt: make([]topology.Span, n*(n-1)/2), relErr: make([]uint16, n*(n-1)/2),
+		medians: make([]topology.Span, n*n), count: len(samples), doubted: map[[2]int]bool{},
 	}
 	locations := make([]*topology.Location, n)
 	for i := range regions {
 		locations[i] = regions[i].Location
 	}
 	for _, s := range samples {
-		t.medians[s.From*n+s.To] = micros(s.RTT)
+		t.medians[s.From*n+s.To] = spanOf(s.RTT)
 	}
 	pairs, rejected := Clean(n, samples, locations)
 	for _, r := range rejected {
@@ -91,12 +93,12 @@ func NewTable(v *topology.View, seed uint64) *Table {
 		t.doubted[[2]int{s.From, s.To}] = true
 		t.doubts = append(t.doubts, topology.Doubt{From: regions[s.From].Name, To: regions[s.To].Name, Why: string(r.Flaw)})
 	}
-	known, gap := make([]int, n), float32(t.gap())
+	known, gap := make([]int, n), errorOf(t.gap())
 	for _, p := range pairs {
 		known[p.A]++
 		known[p.B]++
 		k := t.at(p.A, p.B)
-		t.rtt[k], t.relErr[k] = micros(p.RTT), gap
+		t.rtt[k], t.relErr[k] = spanOf(p.RTT), gap
 	}
 	enough := 0
 	for i := range regions {
@@ -132,7 +134,7 @@ func (t *Table) fit(pairs []Pair, known []int, locations []*topology.Location, s
 			if m.part[i] != m.part[j] || relErr >= unknownError {
 				continue // without the table, coordinates or locations give a prediction that is as good
 			}
-			t.rtt[at], t.relErr[at] = micros(milliseconds(rtt)), float32(relErr)
+			t.rtt[at], t.relErr[at] = spanOf(milliseconds(rtt)), errorOf(relErr)
 		}
 	}
 }
@@ -145,7 +147,7 @@ func (t *Table) gap() float64 {
 		for j := i + 1; j < t.n; j++ {
 			a, b := t.medians[i*t.n+j], t.medians[j*t.n+i]
 			if a > 0 && b > 0 && !t.doubted[[2]int{i, j}] && !t.doubted[[2]int{j, i}] {
-				gaps = append(gaps, float64(max(a, b))/float64(min(a, b))-1)
+				gaps = append(gaps, float64(max(a, b).Duration())/float64(min(a, b).Duration())-1)
 			}
 		}
 	}
@@ -156,14 +158,16 @@ func (t *Table) gap() float64 {
 	return max(leastGap, gaps[int(coverage*float64(len(gaps)))])
 }
 
-// micros converts milliseconds to microseconds. The result is at least 1, because 0 means
-// that there is no measurement.
-func micros(ms float64) uint32 {
+// spanOf converts milliseconds. The result is at least 1, because 0 means that there is no
+// measurement.
+func spanOf(ms float64) topology.Span {
 	if !(ms > 0) {
 		return 1
 	}
-	return uint32(max(1, min(math.Round(ms*1000), 1000*maxMS)))
+	return max(1, topology.SpanOf(time.Duration(math.Round(min(ms, maxMS)*float64(time.Millisecond)))))
 }
+
+func errorOf(relErr float64) uint16 { return uint16(min(relErr/errorUnit+0.5, math.MaxUint16)) }
 
 // Samples returns the number of measurements from which the table was made, including
 // doubted measurements.
@@ -185,7 +189,7 @@ func (t *Table) RTT(i, j int) (rtt time.Duration, relErr float64, ok bool) {
 		return 0, 0, false
 	}
 	at := t.at(min(i, j), max(i, j))
-	return time.Duration(t.rtt[at]) * time.Microsecond, float64(t.relErr[at]), t.rtt[at] > 0
+	return t.rtt[at].Duration(), float64(t.relErr[at]) / (1 / errorUnit), t.rtt[at] > 0
 }
 
 // Doubts implements topology.Predictor.
@@ -202,12 +206,16 @@ func (t *Table) Outdated(v *topology.View) bool {
 	changed := 0
 	for i := range t.n {
 		for j := range t.n {
-			is := uint32(0)
+			is := topology.Span(0)
 			if p50, _, ok := v.MeasuredAt(i, j); ok && i != j {
-				is = micros(milliseconds(p50))
+				is = spanOf(milliseconds(p50))
 			}
 			was := t.medians[i*t.n+j]
-			if diff := max(was, is) - min(was, is); (was == 0) != (is == 0) || diff > max(was/10, 1000) {
+			if is == was {
+				continue
+			}
+			long, short := max(was, is).Duration(), min(was, is).Duration()
+			if was == 0 || is == 0 || long-short > max(was.Duration()/10, time.Millisecond) {
 				changed++
 				if t.doubted[[2]int{i, j}] {
 					return true
