@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -17,22 +18,29 @@ const Unmeasured = 0xffff
 const noticeable = 10
 
 // Matrix is the sender's form of the compact matrix. Each region has a number. Each pair
-// of regions has the version in which its median last changed noticeably.
+// of regions has the version in which its median last changed noticeably. A pair takes a little more
+// than three bytes.
 type Matrix struct {
 	// Version grows with each update that changes something.
 	Version uint64
 
-	names   []string // names of regions by number; empty = the number is free
-	named   []uint64 // by number: the version in which the number got its name
-	values  []uint16
-	fresh   []bool
-	changed []uint32
+	names  []string // names of regions by number; empty = the number is free
+	named  []uint64 // by number: the version in which the number got its name
+	values []uint16
+	fresh  []byte // a bit for each pair
+	// changed is the version of each pair minus base, or 0 for a version that is not later than base.
+	changed []uint8
+	base    uint64
 }
+
+// keptVersions is the least number of latest versions that changed tells apart.
+const keptVersions = 128
 
 // Update sets the regions and the medians between them. median returns the median between
 // the regions at positions i and j of names, and whether it is fresh.
 func (m *Matrix) Update(names []string, median func(i, j int) (uint16, bool)) {
 	version := m.Version + 1
+	m.forget(version)
 	some := m.number(names, version)
 	at := make([]int, len(m.names)) // by number: the position in the argument names
 	for k, name := range m.names {
@@ -49,14 +57,33 @@ func (m *Matrix) Update(names []string, median func(i, j int) (uint16, bool)) {
 			if !moved(m.values[k], value) {
 				value = m.values[k]
 			}
-			if value != m.values[k] || fresh != m.fresh[k] {
-				m.values[k], m.fresh[k], m.changed[k], some = value, fresh, uint32(version), true
+			if value != m.values[k] || fresh != bit(m.fresh, k) {
+				m.set(k, value, fresh, version)
+				some = true
 			}
 		}
 	}
 	if some || m.Version == 0 {
 		m.Version = version
 	}
+}
+
+// set sets a pair in a version.
+func (m *Matrix) set(k int, value uint16, fresh bool, version uint64) {
+	m.values[k], m.changed[k] = value, uint8(version-m.base)
+	setBit(m.fresh, k, fresh)
+}
+
+// forget makes space in changed for a new version.
+func (m *Matrix) forget(version uint64) {
+	if version-m.base <= math.MaxUint8 {
+		return
+	}
+	by := version - m.base - keptVersions
+	for k, at := range m.changed {
+		m.changed[k] = at - uint8(min(uint64(at), by))
+	}
+	m.base += by
 }
 
 // moved reports whether a median has changed noticeably.
@@ -100,14 +127,16 @@ func (m *Matrix) number(names []string, version uint64) (some bool) {
 	if n == was {
 		return some
 	}
-	values, fresh, changed := make([]uint16, n*n), make([]bool, n*n), make([]uint32, n*n)
+	values, fresh, changed := make([]uint16, n*n), make([]byte, (n*n+7)/8), make([]uint8, n*n)
 	for k := range values {
 		values[k] = Unmeasured
 	}
 	for i := range was {
 		copy(values[i*n:], m.values[i*was:(i+1)*was])
-		copy(fresh[i*n:], m.fresh[i*was:(i+1)*was])
 		copy(changed[i*n:], m.changed[i*was:(i+1)*was])
+		for j := range was {
+			setBit(fresh, i*n+j, bit(m.fresh, i*was+j))
+		}
 	}
 	m.values, m.fresh, m.changed = values, fresh, changed
 	return some
@@ -119,7 +148,7 @@ func (m *Matrix) clear(k int, version uint64) {
 	n := m.size()
 	for other := range n {
 		for _, at := range []int{k*n + other, other*n + k} {
-			m.values[at], m.fresh[at], m.changed[at] = Unmeasured, false, uint32(version)
+			m.set(at, Unmeasured, false, version)
 		}
 	}
 }
@@ -140,13 +169,7 @@ func (m *Matrix) Whole() *nusav1.MatrixChanges {
 	for k, v := range m.values {
 		out = binary.AppendVarint(out, int64(v)-predict(m.values, n, k))
 	}
-	bits := make([]byte, (n*n+7)/8)
-	for k, f := range m.fresh {
-		if f {
-			bits[k/8] |= 1 << (k % 8)
-		}
-	}
-	return &nusav1.MatrixChanges{Full: true, Regions: slices.Clone(m.names), Values: Deflate(append(out, bits...))}
+	return &nusav1.MatrixChanges{Full: true, Regions: slices.Clone(m.names), Values: Deflate(append(out, m.fresh...))}
 }
 
 // predict returns the likely value of a pair from the values left of it and above it, by
@@ -171,11 +194,14 @@ func predict(values []uint16, n, k int) int64 {
 	return left + above - corner
 }
 
-// Since returns the changes after a version.
+// Since returns the changes after a version. For a version before the latest keptVersions it may return the whole matrix.
 func (m *Matrix) Since(version uint64) *nusav1.MatrixChanges {
 	out := &nusav1.MatrixChanges{}
 	if version == m.Version {
 		return out
+	}
+	if version < m.base {
+		return m.Whole()
 	}
 	for k, name := range m.names {
 		if m.named[k] > version {
@@ -189,13 +215,13 @@ func (m *Matrix) Since(version uint64) *nusav1.MatrixChanges {
 		count, last := uint64(0), -1
 		for j := range n {
 			k := i*n + j
-			if uint64(m.changed[k]) <= version {
+			if m.base+uint64(m.changed[k]) <= version {
 				continue
 			}
 			row = binary.AppendUvarint(row, uint64(j-last))
 			row = binary.AppendUvarint(row, uint64(m.values[k]))
 			fresh := byte(0)
-			if m.fresh[k] {
+			if bit(m.fresh, k) {
 				fresh = 1
 			}
 			row = append(row, fresh)
@@ -316,8 +342,12 @@ func bit(bits []byte, k int) bool { return k/8 < len(bits) && bits[k/8]>>(k%8)&1
 
 func put(m *nusav1.CompactMatrix, k int, value uint16, fresh bool) {
 	binary.LittleEndian.PutUint16(m.P50[2*k:], value)
-	m.Fresh[k/8] &^= 1 << (k % 8)
-	if fresh {
-		m.Fresh[k/8] |= 1 << (k % 8)
+	setBit(m.Fresh, k, fresh)
+}
+
+func setBit(bits []byte, k int, on bool) {
+	bits[k/8] &^= 1 << (k % 8)
+	if on {
+		bits[k/8] |= 1 << (k % 8)
 	}
 }

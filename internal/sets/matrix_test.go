@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
 	"github.com/nusa-scheduler/nusa/internal/sets"
@@ -66,6 +67,45 @@ func TestMatrixKeepsItsContent(t *testing.T) {
 			have[m.Version] = whole
 		}
 	})
+}
+
+// TestManyVersions: the changes since each of the latest versions are only those, and the changes since an
+// older version are complete.
+func TestManyVersions(t *testing.T) {
+	m, names := &sets.Matrix{}, []string{"a", "b", "c"}
+	var have []*nusav1.CompactMatrix // by version - 1
+	for version := range 600 {
+		m.Update(names, func(i, j int) (uint16, bool) {
+			if i == version%3 {
+				return uint16(100 * version), version%2 == 0
+			}
+			return 100, true
+		})
+		whole, err := sets.MergeMatrix(nil, m.Whole(), 3)
+		if err != nil || m.Version != uint64(version+1) {
+			t.Fatalf("version %d: %v", m.Version, err)
+		}
+		have = append(have, whole)
+		for old := max(0, version-300); old <= version; old++ {
+			changes := m.Since(uint64(old + 1))
+			got, err := sets.MergeMatrix(have[old], changes, 3)
+			if err != nil || !proto.Equal(got, whole) || changes.GetFull() && old > version-100 {
+				t.Fatalf("from version %d to %d: %v, %v, want %v", old+1, version+1, err, got, whole)
+			}
+		}
+	}
+}
+
+func BenchmarkMatrix(b *testing.B) {
+	names := make([]string, 1000)
+	for i := range names {
+		names[i] = fmt.Sprint("region-", i)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		m := &sets.Matrix{}
+		m.Update(names, func(i, j int) (uint16, bool) { return uint16(i + j), true })
+	}
 }
 
 // TestMalformedMatrix: changes that no correct sender makes are refused.
