@@ -112,19 +112,47 @@ func (p *palette[V]) set(i int, v V) {
 	p.values = append(p.values, v)
 }
 
-// compact drops values without an element, and values that occur twice.
+// compact drops values without an element, and values that occur twice. With few values it allocates nothing.
 func (p *palette[V]) compact() {
-	positions, kept := make(map[V]uint16, min(len(p.values), len(p.at))), make([]V, 0, min(len(p.values), len(p.at))+1)
-	for i, at := range p.at {
-		v := p.values[at]
-		k, known := positions[v]
-		if !known {
-			k = uint16(len(kept))
-			positions[v], kept = k, append(kept, v)
-		}
-		p.at[i] = k
+	var few [2 * recent]uint16
+	to := few[:] // by value: 1 + its new position; 0 = no element has the value
+	if len(p.values) > len(few) {
+		to = make([]uint16, len(p.values))
 	}
-	p.values, p.most = slices.Clone(kept), max(leastMost, 2*len(kept))
+	for _, at := range p.at {
+		to[at] = 1
+	}
+	kept := p.values[:0]
+	position := func(v V) int { return slices.Index(kept, v) }
+	if len(p.values) > len(few) {
+		positions := make(map[V]int, min(len(p.values), len(p.at)))
+		position = func(v V) int {
+			k, known := positions[v]
+			if !known {
+				positions[v] = len(kept)
+				return -1
+			}
+			return k
+		}
+	}
+	for k, v := range p.values {
+		if to[k] == 0 {
+			continue
+		}
+		at := position(v)
+		if at < 0 {
+			at, kept = len(kept), append(kept, v)
+		}
+		to[k] = uint16(1 + at)
+	}
+	for i, at := range p.at {
+		p.at[i] = to[at] - 1
+	}
+	p.most = max(leastMost, 2*len(kept))
+	if cap(kept) > p.most {
+		kept = slices.Clone(kept)
+	}
+	p.values = kept
 }
 
 func (p *palette[V]) clone() palette[V] {

@@ -1,8 +1,10 @@
 package topology
 
 import (
+	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -59,5 +61,23 @@ func BenchmarkSetRow(b *testing.B) {
 		for j := range n {
 			r.times.set(j, times{seen: 10, set: 2 + 3*1000*1000})
 		}
+	}
+}
+
+// BenchmarkConfirm confirms a row of 1,000 edges after some edges of it were set.
+func BenchmarkConfirm(b *testing.B) {
+	m := NewMatrix()
+	regions := make([]Region, 1000)
+	for i := range regions {
+		regions[i].Name = fmt.Sprintf("r%03d", i)
+	}
+	m.SetRegions(regions)
+	for _, r := range regions[1:] {
+		m.Set(measured("r000", r.Name, 10, OK), 0)
+	}
+	b.ReportAllocs()
+	for now := time.Duration(0); b.Loop(); now += 5 * time.Second {
+		m.Set(measured("r000", regions[1+int(now/time.Second)%100].Name, 10, OK), now)
+		m.Confirm("r000", nil, time.Second, now, time.Minute)
 	}
 }
