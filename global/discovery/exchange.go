@@ -70,8 +70,10 @@ func (e *Exchange) roster() discovery.Roster {
 	e.state.Lock()
 	defer e.state.Unlock()
 	now := e.state.Clock()
-	var out discovery.Roster
-	for name, r := range e.state.Regions {
+	names := e.state.RegionNames()
+	out := discovery.Roster{Regions: make([]discovery.Region, 0, len(names))}
+	for _, name := range names {
+		r := e.state.Regions[name]
 		if r.Record.GetLost() != nil {
 			continue
 		}

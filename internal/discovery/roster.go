@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -59,15 +60,11 @@ func (r *Roster) same(o *Roster) bool {
 // SetRoster says which regions there are. The store forgets the instances of all others. Silence that
 // lasts keeps its beginning.
 func (s *Store) SetRoster(next Roster) {
-	next.Regions = slices.SortedFunc(slices.Values(next.Regions[:min(len(next.Regions), MaxRegions)]), func(a, b Region) int {
-		switch {
-		case a.Name < b.Name:
-			return -1
-		case a.Name > b.Name:
-			return 1
-		}
-		return 0
-	})
+	next.Regions = next.Regions[:min(len(next.Regions), MaxRegions)]
+	byName := func(a, b Region) int { return cmp.Compare(a.Name, b.Name) }
+	if !slices.IsSortedFunc(next.Regions, byName) {
+		next.Regions = slices.SortedFunc(slices.Values(next.Regions), byName)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known && s.roster.same(&next) {
