@@ -25,13 +25,11 @@ const (
 	maxStreams = 1024
 	// keepaliveTimeout is the wait for the response to a ping, and for the first bytes of a peer.
 	keepaliveTimeout = grpcdial.PingTimeout
-	// readBuffer is the size of the read buffer of a connection. gRPC's default of 32 KiB takes
-	// 32 MiB for the streams of a thousand regions, because gRPC shares buffers only among
-	// connections of package net, and followed connections are not.
-	readBuffer = 8 << 10
-	// writeBuffer is the size of the write buffer of a connection while gRPC writes. Messages to a thousand regions
-	// take up to a thousand buffers at once, and the pool keeps a buffer until two collections have passed: 25 MB
-	// with gRPC's default of 32 KiB. With the size of readBuffer both have one pool.
+	// readBuffer is the size of the read buffer of a connection while gRPC reads, and writeBuffer that of its write buffer.
+	// Messages to and from a thousand regions take up to a thousand buffers at once, and the pool keeps a buffer until
+	// two collections have passed: 8 MB with 8 KiB, and more with gRPC's default of 32 KiB. With one size, both have
+	// one pool. A connection that is not of package net has a buffer of its own.
+	readBuffer  = 4 << 10
 	writeBuffer = readBuffer
 	// smallBuffer is the size of the read and write buffers with Options.SmallBuffers.
 	// gRPC's default is 32 KiB.
