@@ -366,7 +366,9 @@ func (s *Server) setRow(c *session, row *nusav1.LatencyRow) {
 
 // changeRow applies changes of a region's row of the latency matrix.
 func (s *Server) changeRow(c *session, row *nusav1.RowChanges) error {
-	edges, err := sets.UnpackRow(c.region, row.GetEdges(), maxEdges)
+	edges := <-s.rows
+	defer func() { clear(edges); s.rows <- edges[:0] }()
+	edges, err := sets.AppendRow(edges, c.region, row.GetEdges(), maxEdges)
 	if err != nil {
 		return &refusal{message: fmt.Sprintf("the region's row: %v", err)}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/sets"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
 )
 
 // Config holds the parts of the leadership term that a Server needs.
@@ -47,6 +49,9 @@ type Server struct {
 	// streams is the number of the latest stream.
 	streams atomic.Uint64
 	hellos  keyedLock
+	// rows has a buffer for each row that may be decoded at a time: as many as processors. An edge takes a quarter
+	// of a kilobyte, and a thousand regions that connect send a thousand rows of a thousand edges.
+	rows chan []topology.Edge
 
 	// The state's lock guards the following fields. live are the sessions, by region. columnStamp
 	// is the stamp of the matrix whose columns were last sent. peersAt is when the coordinates of
@@ -81,7 +86,12 @@ type Server struct {
 
 // New returns a Server without sessions.
 func New(cfg Config) *Server {
-	return &Server{Config: cfg, st: cfg.State, live: map[string]*session{}, began: cfg.State.Clock(), peers: &peerSet{}}
+	s := &Server{Config: cfg, st: cfg.State, live: map[string]*session{}, began: cfg.State.Clock(), peers: &peerSet{}}
+	s.rows = make(chan []topology.Edge, runtime.GOMAXPROCS(0))
+	for range cap(s.rows) {
+		s.rows <- nil
+	}
+	return s
 }
 
 // WakeAll makes each session send what has changed.

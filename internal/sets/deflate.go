@@ -24,6 +24,14 @@ var writers = sync.Pool{New: func() any {
 	return w
 }}
 
+// readers holds unused decompressors, each of 40 KiB.
+var readers = sync.Pool{New: func() any { return flate.NewReader(bytes.NewReader(nil)) }}
+
+// buffers holds unused buffers of at most keptBuffer bytes.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+const keptBuffer = 1 << 20
+
 // Deflate compresses data.
 func Deflate(data []byte) []byte {
 	w := writers.Get().(*flate.Writer)
@@ -42,16 +50,25 @@ func Deflate(data []byte) []byte {
 
 // Inflate decompresses data to at most 16 MiB.
 func Inflate(data []byte) ([]byte, error) {
-	r := flate.NewReader(bytes.NewReader(data))
-	defer r.Close()
-	out, err := io.ReadAll(io.LimitReader(r, maxInflated+1))
+	var out bytes.Buffer
+	err := inflate(data, &out)
+	return out.Bytes(), err
+}
+
+func inflate(data []byte, out *bytes.Buffer) error {
+	r := readers.Get().(io.Reader)
+	defer readers.Put(r)
+	if err := r.(flate.Resetter).Reset(bytes.NewReader(data), nil); err != nil {
+		return fmt.Errorf("decompress: %w", err)
+	}
+	n, err := out.ReadFrom(io.LimitReader(r, maxInflated+1))
 	if err != nil {
-		return nil, fmt.Errorf("decompress: %w", err)
+		return fmt.Errorf("decompress: %w", err)
 	}
-	if len(out) > maxInflated {
-		return nil, fmt.Errorf("decompress: more than %d bytes", maxInflated)
+	if n > maxInflated {
+		return fmt.Errorf("decompress: more than %d bytes", maxInflated)
 	}
-	return out, nil
+	return nil
 }
 
 // deterministic encodes equal messages as equal bytes.
@@ -68,11 +85,17 @@ func pack(m proto.Message) []byte {
 
 // unpack reverses pack.
 func unpack(data []byte, m proto.Message) error {
-	raw, err := Inflate(data)
-	if err != nil {
+	raw := buffers.Get().(*bytes.Buffer)
+	defer func() {
+		if raw.Cap() <= keptBuffer {
+			raw.Reset()
+			buffers.Put(raw)
+		}
+	}()
+	if err := inflate(data, raw); err != nil {
 		return err
 	}
-	return proto.Unmarshal(raw, m)
+	return proto.Unmarshal(raw.Bytes(), m) // which copies what it keeps
 }
 
 // errLengths means that a list of a table does not have one value for each item.

@@ -100,17 +100,22 @@ func lossNumber(share float64) uint32 {
 // UnpackRow decodes a table of measured edges from a region, UnpackColumn a table of edges
 // to a region. A table with more than maxEdges edges is an error.
 func UnpackRow(from string, data []byte, maxEdges int) ([]topology.Edge, error) {
-	return unpackEdges(data, maxEdges, func(e *topology.Edge, other string) { e.From, e.To = from, other })
+	return AppendRow(nil, from, data, maxEdges)
+}
+
+// AppendRow appends what UnpackRow returns to out.
+func AppendRow(out []topology.Edge, from string, data []byte, maxEdges int) ([]topology.Edge, error) {
+	return appendEdges(out, data, maxEdges, func(e *topology.Edge, other string) { e.From, e.To = from, other })
 }
 
 // UnpackColumn is described at UnpackRow.
 func UnpackColumn(to string, data []byte, maxEdges int) ([]topology.Edge, error) {
-	return unpackEdges(data, maxEdges, func(e *topology.Edge, other string) { e.From, e.To = other, to })
+	return appendEdges(nil, data, maxEdges, func(e *topology.Edge, other string) { e.From, e.To = other, to })
 }
 
-func unpackEdges(data []byte, maxEdges int, ends func(e *topology.Edge, other string)) ([]topology.Edge, error) {
+func appendEdges(out []topology.Edge, data []byte, maxEdges int, ends func(e *topology.Edge, other string)) ([]topology.Edge, error) {
 	if len(data) == 0 {
-		return nil, nil
+		return out, nil
 	}
 	t := &nusav1.EdgeTable{}
 	if err := unpack(data, t); err != nil {
@@ -132,26 +137,26 @@ func unpackEdges(data []byte, maxEdges int, ends func(e *topology.Edge, other st
 		}
 		return min(1, float64(l[i])/(1/lossUnit))
 	}
-	out := make([]topology.Edge, 0, n)
+	out = slices.Grow(out, n)
 	for i, other := range t.GetRegions() {
 		state := t.GetStates()[i]
 		p50 := int64(t.GetP50()[i])
 		p90 := p50 + int64(t.GetP90()[i])
-		e := topology.Edge{
+		out = append(out, topology.Edge{
 			State: topology.State(state & (reverseBit - 1)), ReverseReachable: state&reverseBit != 0, Source: topology.Measured,
 			P50: Duration(p50), P90: Duration(p90), P99: Duration(p90 + int64(t.GetP99()[i])), Min: Duration(p50 - int64(t.GetMin()[i])),
 			Jitter: Duration(p50 - int64(t.GetJitter()[i])), Samples: int(t.GetSamples()[i]), SetAside: int(t.GetSetAside()[i]),
 			Loss: share(t.GetLoss(), i), LossOut: share(t.GetLossOut(), i), LossBack: share(t.GetLossBack(), i),
 			Age: time.Duration(t.GetAges()[i]) * ageUnit,
-		}
+		})
+		e := &out[len(out)-1]
 		if m := int(state >> methodShift); m < len(methods) {
 			e.Method = methods[m]
 		}
 		if e.State > topology.Unreachable {
 			return nil, fmt.Errorf("table of edges: state %d of the edge with %.64q is not known", e.State, other)
 		}
-		ends(&e, other)
-		out = append(out, e)
+		ends(e, other)
 	}
 	return out, nil
 }
