@@ -26,7 +26,7 @@ const (
 	// releaseEvery is the least time between two releases of memory at rest. leastRelease bytes must be
 	// unused then, and an eighth of what lives in the heap.
 	releaseEvery = 10 * time.Second
-	leastRelease = 16 << 20
+	leastRelease = 8 << 20
 	// busyRate is the number of bytes that a busy program allocates in a second, both in the latest
 	// step and as the mean of meanSteps steps. restAfter is how long a program must not be busy
 	// until it is at rest.
