@@ -24,12 +24,7 @@ const nearChunk = 1024
 func (p *Placer) updateProbeDemand() {
 	st := p.st
 	st.ProbeDemandStale = false
-	snapshot := nearSnapshot(st, st.Latency.Present(st.Clock()), nearRegions(st), nearJobs(st, slices.Collect(maps.Keys(st.Near)))...)
-	for i := range snapshot.Jobs {
-		j := &snapshot.Jobs[i]
-		j.Slots = st.Jobs[state.JobKey{Namespace: j.Namespace, Name: j.Name}].SortedSlots()
-	}
-	next := place.ProbeDemand(snapshot)
+	next := place.ProbeDemand(nearSnapshot(st, st.Latency.Present(st.Clock()), nearRegions(st), st.Bounds.Snapshot()...))
 	for name, r := range st.Regions {
 		if r.Session != nil && !maps.Equal(st.ProbeDemand[name], next[name]) {
 			r.Session.Unsent.Demand = true
@@ -61,7 +56,7 @@ func (p *Placer) usedBounds() (used []state.BoundAt, now, passed time.Duration) 
 		passed = now - p.breachesAt
 	}
 	p.breachesAt = now
-	return slices.Collect(maps.Keys(p.st.Bounds)), now, passed
+	return slices.Collect(maps.Keys(p.st.Bounds.Slots)), now, passed
 }
 
 // addBroken adds the bounds that are broken now.
@@ -93,7 +88,7 @@ func (p *Placer) boundedJobs(broken map[state.BoundAt]bool) (keys []state.JobKey
 	defer st.Unlock()
 	others := 0
 	for at := range broken {
-		others += st.Bounds[at]
+		others += st.Bounds.Slots[at]
 	}
 	brokenSlots := func(j *state.Job) (n int) {
 		for s := range j.Slots.All() {

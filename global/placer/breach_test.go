@@ -51,6 +51,21 @@ func followAll(st *state.State, passed time.Duration) map[state.JobKey]followed 
 	return out
 }
 
+// demandOfAll returns the demand for probes of all jobs with near rules. The lock is held.
+func demandOfAll(st *state.State) map[string]map[string]float64 {
+	jobs := nearJobs(st, slices.Collect(maps.Keys(st.Near)))
+	for i := range jobs {
+		j := &jobs[i]
+		for s := range st.Jobs[state.JobKey{Namespace: j.Namespace, Name: j.Name}].Slots.All() {
+			if s.Desired == region.DesiredRun && s.State != region.Done {
+				j.Slots = append(j.Slots, s)
+			}
+		}
+		state.SortSlots(j.Slots)
+	}
+	return place.ProbeDemand(nearSnapshot(st, st.Latency.Present(st.Clock()), nearRegions(st), jobs...))
+}
+
 // nearWorld has regions and jobs with near rules, and changes at random.
 type nearWorld struct {
 	t       testing.TB
@@ -80,7 +95,7 @@ func (w *nearWorld) region(name string) {
 func (w *nearWorld) submit(name string) {
 	near := func() *nusav1.Near {
 		n := &nusav1.Near{Required: w.rng.IntN(4) > 0, Unknown: nusav1.Unknown(w.rng.IntN(4)), Selector: &nusav1.RegionSelector{}}
-		if w.rng.IntN(5) > 0 {
+		if n.GetRequired() || w.rng.IntN(2) == 0 {
 			n.MaxRtt = durationpb.New(time.Duration(20+20*w.rng.IntN(4)) * time.Millisecond)
 		}
 		if w.rng.IntN(4) == 0 {
@@ -198,7 +213,7 @@ func TestBreachesAreThoseOfAFullLook(t *testing.T) {
 					want := followAll(w.p.st, passed)
 					w.p.followBreaches()
 					w.p.st.Lock()
-					bounds := state.Bounds{}
+					bounds := map[state.BoundAt]int{}
 					for k, j := range w.p.st.Jobs {
 						for s := range j.Slots.All() {
 							for near := range j.Place().BoundsOf(&s) {
@@ -214,8 +229,12 @@ func TestBreachesAreThoseOfAFullLook(t *testing.T) {
 							fewer++
 						}
 					}
-					if !maps.Equal(bounds, w.p.st.Bounds) {
-						t.Fatalf("step %d: bounds %v, want %v", step, w.p.st.Bounds, bounds)
+					if !maps.Equal(bounds, w.p.st.Bounds.Slots) {
+						t.Fatalf("step %d: bounds %v, want %v", step, w.p.st.Bounds.Slots, bounds)
+					}
+					demand := demandOfAll(w.p.st)
+					if w.p.updateProbeDemand(); !reflect.DeepEqual(w.p.st.ProbeDemand, demand) {
+						t.Fatalf("step %d: the demand for probes is %v, that of all jobs %v", step, w.p.st.ProbeDemand, demand)
 					}
 					w.p.st.Unlock()
 				}
@@ -238,47 +257,68 @@ func (w *nearWorld) notice(name string) {
 	w.p.recordMoves(place.Plan{Moves: []place.Move{{Namespace: k.Namespace, Job: name}}}, map[state.JobKey]seen{k: {}}, w.now)
 }
 
-// BenchmarkFollowBreaches follows the breaches of 20,000 jobs with a bound, of 50 regions. In one case the bound of a
-// tenth of the jobs is broken from time to time.
-func BenchmarkFollowBreaches(b *testing.B) {
+// boundedJobs returns a placer with 20,000 jobs that have a bound, and 50 regions. Each bound is about the trip from one
+// region to the next one, which trip sets.
+func boundedJobs(b *testing.B) (w *nearWorld, trip func(from int, rtt time.Duration)) {
 	const regions, jobs = 50, 20_000
+	w = &nearWorld{t: b, p: newPlacer(b), now: time.Minute, stored: map[string]bool{}}
+	w.p.st.Clock = func() time.Duration { return w.now }
+	for i := range regions {
+		w.regions = append(w.regions, fmt.Sprintf("r%02d", i))
+		w.region(w.regions[i])
+	}
+	for at := 0; at < jobs; at += 25 {
+		w.do(func(t *state.Tx) error {
+			for i := at; i < at+25; i++ {
+				name, near := fmt.Sprintf("job-%d", i), &nusav1.Near{Selector: &nusav1.RegionSelector{Name: w.regions[(i+1)%regions]}, Required: true, MaxRtt: durationpb.New(60 * time.Millisecond)}
+				spec := &nusav1.JobSpec{Name: name, Groups: map[string]*nusav1.Group{"web": {Count: proto.Int32(1), Regions: &nusav1.RegionsSpec{Near: []*nusav1.Near{near}}}}}
+				_, err := t.Submit(state.JobKey{Namespace: "default", Name: name}, &nusav1.SubmitRequest{Spec: spec})
+				s := region.Slot{Namespace: "default", Job: name, Group: "web", To: 1, Region: w.regions[i%regions], Desired: region.DesiredRun, State: region.Accepted, JobVersion: 1}
+				if err = errors.Join(err, t.ChangeSlots([]region.Change{{Slot: s}})); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	trip = func(i int, rtt time.Duration) {
+		e := topology.Edge{From: w.regions[i], To: w.regions[(i+1)%regions], State: topology.OK, Source: topology.Measured, P50: rtt, P90: rtt, P99: rtt, Min: rtt, Samples: 9}
+		w.p.st.Latency.SetEdges(e.From, []topology.Edge{e}, true, w.now)
+	}
+	for i := range regions {
+		trip(i, 30*time.Millisecond)
+	}
+	b.ReportAllocs()
+	return w, trip
+}
+
+// BenchmarkFollowBreaches follows the breaches of many jobs. In one case a tenth of the bounds breaks at every second
+// look.
+func BenchmarkFollowBreaches(b *testing.B) {
 	for _, breaks := range []bool{false, true} {
 		b.Run(map[bool]string{false: "kept", true: "broken"}[breaks], func(b *testing.B) {
-			w := &nearWorld{t: b, p: newPlacer(b), now: time.Minute, stored: map[string]bool{}}
-			w.p.st.Clock = func() time.Duration { return w.now }
-			for i := range regions {
-				w.regions = append(w.regions, fmt.Sprintf("r%02d", i))
-				w.region(w.regions[i])
-			}
-			for at := 0; at < jobs; at += 25 {
-				w.do(func(t *state.Tx) error {
-					for i := at; i < at+25; i++ {
-						name, near := fmt.Sprintf("job-%d", i), &nusav1.Near{Selector: &nusav1.RegionSelector{Name: w.regions[(i+1)%regions]}, Required: true, MaxRtt: durationpb.New(60 * time.Millisecond)}
-						spec := &nusav1.JobSpec{Name: name, Groups: map[string]*nusav1.Group{"web": {Count: proto.Int32(1), Regions: &nusav1.RegionsSpec{Near: []*nusav1.Near{near}}}}}
-						_, err := t.Submit(state.JobKey{Namespace: "default", Name: name}, &nusav1.SubmitRequest{Spec: spec})
-						s := region.Slot{Namespace: "default", Job: name, Group: "web", To: 1, Region: w.regions[i%regions], Desired: region.DesiredRun, State: region.Accepted, JobVersion: 1}
-						if err = errors.Join(err, t.ChangeSlots([]region.Change{{Slot: s}})); err != nil {
-							return err
-						}
-					}
-					return nil
-				})
-			}
-			trip := func(i int, rtt time.Duration) {
-				e := topology.Edge{From: w.regions[i], To: w.regions[(i+1)%regions], State: topology.OK, Source: topology.Measured, P50: rtt, P90: rtt, P99: rtt, Min: rtt, Samples: 9}
-				w.p.st.Latency.SetEdges(e.From, []topology.Edge{e}, true, w.now)
-			}
-			for i := range regions {
-				trip(i, 30*time.Millisecond)
-			}
-			b.ReportAllocs()
+			w, trip := boundedJobs(b)
 			for n := 0; b.Loop(); n++ {
 				w.now += 5 * time.Second
-				for i := range regions / 10 {
-					trip(i, time.Duration(30+50*(n%2*map[bool]int{true: 1}[breaks]))*time.Millisecond)
+				rtt := 30 * time.Millisecond
+				if breaks && n%2 == 1 {
+					rtt = 80 * time.Millisecond
+				}
+				for i := range len(w.regions) / 10 {
+					trip(i, rtt)
 				}
 				w.p.followBreaches()
 			}
 		})
+	}
+}
+
+// BenchmarkProbeDemand computes which pairs of regions the rules of many jobs ask about.
+func BenchmarkProbeDemand(b *testing.B) {
+	w, _ := boundedJobs(b)
+	w.p.st.Lock()
+	defer w.p.st.Unlock()
+	for b.Loop() {
+		w.p.updateProbeDemand()
 	}
 }

@@ -106,6 +106,7 @@ func (st *State) applyJob(path string, rec *Record, revision int64) {
 	st.Demand.drop(j)
 	if j.near {
 		delete(st.Near, k)
+		st.Bounds.addJob(j.Record, -1)
 		j.near = false
 	}
 	delete(st.systems, k)
@@ -133,7 +134,7 @@ func (st *State) applyJob(path string, rec *Record, revision int64) {
 	}
 	for s := range j.Slots.All() {
 		st.release(was, &s) // the groups of the new version may ask for something else
-		st.Bounds.count(was, &s, -1)
+		st.Bounds.addSlot(was, &s, -1)
 	}
 	if rec == nil {
 		st.weigh(j)
@@ -143,7 +144,7 @@ func (st *State) applyJob(path string, rec *Record, revision int64) {
 	st.weigh(j)
 	for s := range j.Slots.All() {
 		st.charge(j.Place(), &s)
-		st.Bounds.count(j.Place(), &s, 1)
+		st.Bounds.addSlot(j.Place(), &s, 1)
 	}
 	if rec.Type() == place.System {
 		st.systems[k] = struct{}{}
@@ -152,6 +153,7 @@ func (st *State) applyJob(path string, rec *Record, revision int64) {
 		st.Demand.add(j)
 		if HasNear(j.Place()) {
 			st.Near[k], j.near = struct{}{}, true
+			st.Bounds.addJob(rec, 1)
 		}
 	}
 	if rec.Purge() {
@@ -467,8 +469,8 @@ func (st *State) applyOrigin(domain string, rec *nusav1.OriginRecord, revision i
 // zero slot means that there is no slot. The lock is held.
 func (st *State) recharge(j *Job, old, s *region.Slot) {
 	st.Demand.change(j, old, s)
-	st.Bounds.count(j.Place(), old, -1)
-	st.Bounds.count(j.Place(), s, 1)
+	st.Bounds.addSlot(j.Place(), old, -1)
+	st.Bounds.addSlot(j.Place(), s, 1)
 	if place.SameCharges(old, s) {
 		return
 	}

@@ -390,9 +390,20 @@ func (p *pluginKinds) wrong(task *forms.Task) (first job.Errors) {
 // maxConfigProblems bounds the problems of configs in one error.
 const maxConfigProblems = 20
 
-// Bounds has, for each bound of a group and each region, the number of slots there that have to keep the
-// bound. Jobs that differ only in their names share their bounds. The state's lock guards it.
-type Bounds map[BoundAt]int
+// Bounds counts the jobs with near rules and the slots that have to keep a bound. Jobs with equal groups share these
+// and their rules, so there are few of them. The state's lock guards it.
+type Bounds struct {
+	// groups are the groups of the jobs with near rules, by the first one.
+	groups map[*place.Group]nearGroups
+	// Slots are the numbers of slots that have to keep a required bound, by bound and region.
+	Slots map[BoundAt]int
+}
+
+// nearGroups are the groups of a number of jobs.
+type nearGroups struct {
+	groups []place.Group
+	jobs   int
+}
 
 // BoundAt is a bound of a group in a region.
 type BoundAt struct {
@@ -400,12 +411,52 @@ type BoundAt struct {
 	Region string
 }
 
-// count adds n to the bounds of a slot. The zero slot has no bounds.
-func (b Bounds) count(j *place.Job, s *region.Slot, n int) {
+// addJob adds n jobs with the near rules of a record.
+func (b *Bounds) addJob(of *Record, n int) {
+	groups := of.spec.job.Groups
+	n += b.groups[&groups[0]].jobs
+	if n == 0 {
+		delete(b.groups, &groups[0])
+	} else {
+		b.groups[&groups[0]] = nearGroups{groups, n}
+	}
+}
+
+// addSlot adds n times the bounds of a slot. The zero slot has no bounds.
+func (b *Bounds) addSlot(j *place.Job, s *region.Slot, n int) {
 	for near := range j.BoundsOf(s) {
 		at := BoundAt{near, s.Region}
-		if b[at] += n; b[at] == 0 {
-			delete(b, at)
+		if b.Slots[at] += n; b.Slots[at] == 0 {
+			delete(b.Slots, at)
 		}
 	}
+}
+
+// Snapshot returns one job for all jobs that share their groups. It has a slot in each region where slots have to
+// keep its bounds. The lock is held.
+func (b *Bounds) Snapshot() []place.Job {
+	type owner struct {
+		job   int
+		group string
+	}
+	jobs, owners := make([]place.Job, 0, len(b.groups)), map[*place.Near]owner{}
+	for _, of := range b.groups {
+		for i := range of.groups {
+			near := of.groups[i].Regions.Near
+			for k := range near {
+				owners[&near[k]] = owner{len(jobs), of.groups[i].Name}
+			}
+		}
+		jobs = append(jobs, place.Job{Groups: of.groups})
+	}
+	for at := range b.Slots {
+		if of, known := owners[at.Near]; known {
+			j := &jobs[of.job]
+			j.Slots = append(j.Slots, region.Slot{Group: of.group, Region: at.Region, To: 1})
+		}
+	}
+	for i := range jobs {
+		slices.SortFunc(jobs[i].Slots, func(a, b region.Slot) int { return cmp.Compare(a.Group, b.Group) })
+	}
+	return jobs
 }

@@ -84,7 +84,7 @@ type State struct {
 	Ended JobSet
 	// Rollouts are the jobs whose rollouts must be evaluated again.
 	Rollouts JobSet
-	// Near are the jobs with near rules. Bounds are the required bounds of the slots of all jobs.
+	// Near are the jobs with near rules. Bounds has what these rules are.
 	Near   JobSet
 	Bounds Bounds
 	// Moved are the jobs with slots that a verdict moved to other regions. MovedChanges grows with
@@ -195,7 +195,7 @@ func New(b Beginning, clock func() time.Duration) *State {
 	st := &State{
 		Epoch: b.Epoch, Clock: clock, Sessions: b.Sessions,
 		Jobs: map[JobKey]*Job{}, Regions: map[string]*Region{}, Templates: Templates{Lines: map[JobKey]string{}, Semaphores: map[JobKey]int32{}, changed: JobSet{}, steps: JobSet{}},
-		Pending: JobSet{}, Fresh: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{}, Bounds: Bounds{}, Moved: JobSet{}, leftover: JobSet{}, systems: JobSet{}, attempts: map[JobKey]map[string]*nusav1.AttemptsRecord{}, holds: map[string][]holding{}, NotHome: map[string]JobSet{},
+		Pending: JobSet{}, Fresh: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{}, Bounds: Bounds{map[*place.Group]nearGroups{}, map[BoundAt]int{}}, Moved: JobSet{}, leftover: JobSet{}, systems: JobSet{}, attempts: map[JobKey]map[string]*nusav1.AttemptsRecord{}, holds: map[string][]holding{}, NotHome: map[string]JobSet{},
 		Events: Events{events.New(events.Config{Federation: cmp.Or(b.Sessions.Federation, b.Epoch), Age: events.DefaultAge})}, began: clock(), PeersDue: make(chan struct{}, 1), LogUnknown: b.LogUnknown != nil, historyLater: b.HistoryLater,
 	}
 	st.Latency = latency.New(st.topologyRegions)
