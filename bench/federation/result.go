@@ -188,11 +188,25 @@ func (r *Result) Table(w io.Writer) error {
 		row("with a history", "%d jobs; %s", h.Jobs, h.Memory)
 		row("page of a list", "%s", h.PageMS)
 	}
+	if err := t.Flush(); err != nil || len(r.Ratios) == 0 {
+		return err
+	}
+	return r.partsTable(w)
+}
+
+// partsTable prints the figures beside those of the bare parts.
+func (r *Result) partsTable(w io.Writer) error {
+	how := "the ratio"
+	if r.Rounds > 0 {
+		how = "the median ratio of the rounds, and the range"
+	}
+	fmt.Fprintf(w, "\nNusa / bare parts; %s\n", how)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, f := range slices.Concat(LoadFigures, RestFigures) {
 		if ratio, known := r.Ratios[f.Name]; known {
 			own, _ := f.Of(r)
 			bare, _ := f.Of(r.Parts)
-			row("of the parts", "%s: %s / %s = %.2f%s", f.Name, amount(own), amount(bare), ratio, r.rangeText(f.Name))
+			fmt.Fprintf(t, "  %s\t%s / %s\t%.2f%s\n", f.Name, amount(own), amount(bare), ratio, r.rangeText(f.Name))
 		}
 	}
 	return t.Flush()

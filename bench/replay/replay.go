@@ -13,6 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/apportion"
+	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
@@ -25,7 +26,7 @@ const (
 	// spreadOver is the number of regions of a job with a spread rule.
 	spreadOver = 3
 	groupName  = "g"
-	maxRegions = 10_000
+	maxRegions = topo.MaxRegions // a federation has no more
 	// afterwards is the time that is replayed after the last arrival.
 	afterwards = time.Minute
 )

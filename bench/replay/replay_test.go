@@ -71,7 +71,7 @@ func TestRead(t *testing.T) {
 		"a log of jobs": {text: "; Version: 2\n 1 10 0 60 2 -1 -1\n", want: []Request{
 			{Batch: "1", CPUMilli: 1000, MemoryBytes: 1 << 30, Lasts: time.Minute}, {Batch: "1", CPUMilli: 1000, MemoryBytes: 1 << 30, Lasts: time.Minute},
 		}},
-		"another table": {text: "a,b\n1,2\n", err: "no known trace has the columns a,b"},
+		"another table": {text: "a,b\n1,2\n", err: "no known trace has the columns a,b: known are arrival_s,batch_id,cpu_cores,memory_gb,duration_max_s,censored and cpu_milli,memory_mib,creation_time,deletion_time"},
 		"nothing":       {err: "the trace is empty"},
 		"no rows":       {text: "cpu_milli,memory_mib,creation_time,deletion_time\n", err: "the trace has no requests"},
 		"no number":     {text: "cpu_milli,memory_mib,creation_time,deletion_time\nx,1,1,1\n", err: `line 2: "x" is no number`},

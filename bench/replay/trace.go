@@ -107,7 +107,11 @@ func readTable(in io.Reader) ([]Request, error) {
 			return readRows(r, at, f)
 		}
 	}
-	return nil, fmt.Errorf("no known trace has the columns %s", strings.Join(head, ","))
+	var known []string
+	for _, f := range formats {
+		known = append(known, strings.Join(f.columns, ","))
+	}
+	return nil, fmt.Errorf("no known trace has the columns %s: known are %s", strings.Join(head, ","), strings.Join(known, " and "))
 }
 
 func readRows(r *csv.Reader, at []int, f format) (out []Request, err error) {
