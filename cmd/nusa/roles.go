@@ -63,7 +63,7 @@ func globalCommand() *cobra.Command {
 	f.StringVar(&cfg.Advertise, "advertise", "", "gRPC address by which the other global servers reach this one (default: --grpc-addr)")
 	storeFlags(f, &cfg)
 	f.Int64Var(&quotaMiB, "store-quota", store.DefaultQuota>>20, "MiB that the embedded etcd's database may use; from 90 % on no new job is accepted")
-	f.Int64Var(&jobsMiB, "jobs-max", global.DefaultJobsMax>>20, "MiB that the stored records of all jobs may take; a job that has not ended takes about 7 kB of memory")
+	f.Int64Var(&jobsMiB, "jobs-max", global.DefaultJobsMax>>20, "MiB that the stored records of all jobs may take; a small job that has not ended takes 3 to 4 kB of memory")
 	f.Int64Var(&namespaceMiB, "namespace-max", global.DefaultNamespaceMax>>20, "MiB that the stored records of the jobs of one namespace may take")
 	f.DurationVar(&cfg.EndedKept, "ended-kept", global.DefaultEndedKept, "time for which a job that has ended stays in memory, before it moves to the history")
 	f.IntVar(&cfg.EndedMost, "ended-most", global.DefaultEndedMost, "at most this many jobs that have ended stay in memory")
