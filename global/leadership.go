@@ -122,7 +122,7 @@ func (s *server) lead(ctx context.Context) error {
 	return err
 }
 
-// loading is the time in which an elected server reads the records.
+// loading describes how an elected server reads the records, before it serves.
 type loading struct {
 	since time.Time
 	ended chan struct{} // closed when the server has become the active one, or cannot
@@ -132,7 +132,7 @@ type loading struct {
 func (l *loading) err(name string) error {
 	return rpcerr.Error{
 		Code: codes.Unavailable, RetryAfter: state.RetryAfter,
-		Message: fmt.Sprintf("global server %s is elected and has read the store for %s: it serves when all records are loaded", name, time.Since(l.since).Round(100*time.Millisecond)),
+		Message: fmt.Sprintf("global server %s is elected and has been loading its records for %s", name, time.Since(l.since).Round(100*time.Millisecond)),
 	}.Err()
 }
 

@@ -265,7 +265,7 @@ func TestRegionsWaitForTheLoad(t *testing.T) {
 			}()
 		}
 		s := f.start(t, "g1", func(c *Config) { load.Store, c.Store = c.Store, load })
-		if err := <-refused; status.Code(err) != codes.Unavailable || !strings.Contains(status.Convert(err).Message(), "global server g1 is elected and has read the store for 0s") {
+		if err := <-refused; status.Code(err) != codes.Unavailable || !strings.Contains(status.Convert(err).Message(), "global server g1 is elected and has been loading its records for 0s") {
 			t.Errorf("a list while the server loads: %v", err)
 		}
 		if m := <-first; m.GetWelcome() == nil {

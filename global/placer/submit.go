@@ -37,7 +37,7 @@ type given struct {
 	paused  bool
 }
 
-// memory holds lists that Decide uses for one transaction after another. They are empty between these.
+// memory holds lists that Decide uses for one transaction after another.
 type memory struct {
 	fresh   []place.Job
 	seen    map[state.JobKey]seen
@@ -121,6 +121,7 @@ func (m *memory) freshJobs(t *state.Tx, snapshot *place.Snapshot) (jobs map[stat
 	if m.seen == nil {
 		m.seen = make(map[state.JobKey]seen, len(fresh))
 	}
+	clear(m.seen) // the latest transaction may not have been stored
 	jobs, snapshot.Jobs = m.seen, slices.Grow(m.fresh[:0], len(fresh))
 	groups := 0
 	for _, k := range fresh {

@@ -93,6 +93,19 @@ func (p *Placer) pending(name string) bool {
 	return pending
 }
 
+// TestNewJobIsDecidedAfterAFailedWrite: a transaction that was not stored leaves no jobs to the next one.
+func TestNewJobIsDecidedAfterAFailedWrite(t *testing.T) {
+	p := submitting(t)
+	p.Commit.Decide = func(tx *state.Tx) func() {
+		failed := regionsSnapshot(p.st)
+		p.memory.freshJobs(tx, &failed)
+		return Decide(p, tx)
+	}
+	if slots, _ := p.submit(t, "api", 1, 1000); len(slots) != 1 {
+		t.Errorf("slots %v", slots)
+	}
+}
+
 // TestNewJobIsOfferedWithItsSubmit: one transaction stores the job and its slots, and
 // nothing is left to plan.
 func TestNewJobIsOfferedWithItsSubmit(t *testing.T) {
