@@ -11,7 +11,8 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/topo"
 )
 
-// Bounds of Options. A federation has no more regions. Beyond the other bounds the load generator limits the figures.
+// Bounds of Options. A federation takes no more than maxRegions. Beyond the other bounds the load generator limits the
+// figures.
 const (
 	maxRegions     = topo.MaxRegions
 	maxJobs        = 1_000_000
