@@ -232,9 +232,13 @@ func TestKillEverythingOnce(t *testing.T) {
 	first, second := f.dial(f.port), f.dial(f.port+5)
 	f.submit(second, counterJob) // a standby accepts submits, too
 	before := f.allRun(first, "after submit")
-	if n := f.processes(); n != 6 {
-		t.Errorf("%d processes run for 6 instances", n)
-	}
+	// An allocation runs once its shell has started; the shell writes its process id and becomes sleep later.
+	f.eventually("a process for each instance", func(context.Context) error {
+		if n := f.processes(); n != 6 {
+			return fmt.Errorf("%d processes run for 6 instances", n)
+		}
+		return nil
+	})
 
 	t.Run("agent", func(t *testing.T) {
 		victim := before[0].GetNodeName()
