@@ -64,7 +64,8 @@ func TestChecksDecideRunningAndRestart(t *testing.T) {
 	word := filepath.Join(dir, "word")
 	say := func(s string) {
 		t.Helper()
-		if err := os.WriteFile(word, []byte(s), 0o600); err != nil {
+		// The server never reads an empty file.
+		if err := errors.Join(os.WriteFile(word+".new", []byte(s), 0o600), os.Rename(word+".new", word)); err != nil {
 			t.Fatal(err)
 		}
 	}

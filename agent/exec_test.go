@@ -60,7 +60,7 @@ func execed(t *testing.T, c nusav1.AllocationsClient, start *nusav1.ExecRequest_
 // TestExecRunsInTheTask: a command through a tunnel runs in its task.
 func TestExecRunsInTheTask(t *testing.T) {
 	m := newMaster(t)
-	m.order(testOrder("aaaa", 1, "process", sh("sleep 3600")))
+	m.order(testOrder("aaaa", 1, "process", sh("exec sleep 3600"))) // one process: its number stays
 	m.order(testOrder("cccc", 3, "process", sh("exit 0"), batch))
 	c := testConfig(t, t.TempDir(), nil, m.addr)
 	self, _ := os.Executable()

@@ -35,7 +35,7 @@ func scripts(t *testing.T, tasks map[string]*nusav1.Task, text map[string]string
 // kill_signal. The poststop task runs last.
 func TestTasksInOrder(t *testing.T) {
 	m, dir := newMaster(t), t.TempDir()
-	file := filepath.Join(dir, "order")
+	file, trapped := filepath.Join(dir, "order"), filepath.Join(dir, "trapped")
 	say := func(what string) string { return "echo " + what + " >>" + file + "; " }
 	hook := func(h nusav1.LifecycleHook, sidecar bool) *nusav1.Lifecycle {
 		return &nusav1.Lifecycle{Hook: h, Sidecar: sidecar}
@@ -48,7 +48,7 @@ func TestTasksInOrder(t *testing.T) {
 		"clean": {Lifecycle: hook(nusav1.LifecycleHook_LIFECYCLE_HOOK_POSTSTOP, false)},
 	}, map[string]string{
 		"init":  say("init") + "echo ready >$NUSA_ALLOC_DIR/page",
-		"side":  "trap '" + say("side ends") + "exit 0' TERM; while :; do sleep 0.05; done",
+		"side":  "trap '" + say("side ends") + "exit 0' TERM; echo >" + trapped + "; while :; do sleep 0.05; done",
 		"web":   "trap '" + say("web got USR1") + "exit 0' USR1; " + say("web $(cat $NUSA_ALLOC_DIR/page)") + "while :; do sleep 0.05; done",
 		"after": say("after"),
 		"clean": say("clean") + "exit 3",
@@ -58,6 +58,8 @@ func TestTasksInOrder(t *testing.T) {
 	m.until("the task after the start", func() bool {
 		return m.reports["aaaa"].GetTasks()["after"].GetState() == complete
 	})
+	// A task runs before its shell has set its trap.
+	polled(t, "the traps of both services", func() bool { return lines(file) == 3 && lines(trapped) == 1 })
 	o := testOrder("aaaa", 2, "process", sh(""))
 	o.Allocation.Desired = nusav1.AllocDesired_ALLOC_DESIRED_STOP
 	o.Group = nil

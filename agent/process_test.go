@@ -103,13 +103,10 @@ func testEndedAgent(t *testing.T, signal syscall.Signal) {
 	if r := m.untilState("bbbb", failed); r.GetTasks()["main"].GetExitCode() != 5 {
 		t.Errorf("the missed exit is reported as %v", r)
 	}
+	untilOutput(t, nusav1.NewAllocationsClient(m.conn()), "up\n") // a task runs before its shell writes
 	text, err := os.ReadFile(starts)
 	if err != nil || strings.Count(string(text), "\n") != 1 {
 		t.Fatalf("started as processes %q: %v", text, err)
-	}
-	client := nusav1.NewAllocationsClient(m.conn())
-	if out, _ := readLogs(t, client, &nusav1.LogsRequest{Allocation: "aaaa"}); out != "up\n" {
-		t.Errorf("its output is %q", out)
 	}
 	o := testOrder("aaaa", 3, "process", sh(""))
 	o.Allocation.Desired = nusav1.AllocDesired_ALLOC_DESIRED_STOP

@@ -148,11 +148,10 @@ func TestRebootEndsRuns(t *testing.T) {
 	})
 	polled(t, "the command to begin again", func() bool { return lines(starts) == 2 })
 	m.untilState("cccc", complete)
-	m.mu.Lock()
-	if task := m.reports["dddd"].GetTasks()["main"]; task.GetRun() != 1 || task.GetState() != failed || task.GetReason() != nusav1.Reason_REASON_HOST_REBOOTED {
-		t.Errorf("without a lease: %v", task)
-	}
-	m.mu.Unlock()
+	m.until("what needs a lease to have ended", func() bool {
+		task := m.reports["dddd"].GetTasks()["main"]
+		return task.GetRun() == 1 && task.GetState() == failed && task.GetReason() == nusav1.Reason_REASON_HOST_REBOOTED
+	})
 	m.set(func() { m.silent = false })
 	m.until("what needs a lease to run again", func() bool {
 		task := m.reports["dddd"].GetTasks()["main"]

@@ -51,13 +51,12 @@ type life struct {
 	asked       bool
 }
 
-func readLife(t *testing.T, path string) life {
-	t.Helper()
+// readLife returns an error until the attempt has written its process and a time.
+func readLife(path string) (l life, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatal(err)
+		return l, err
 	}
-	var l life
 	for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
 		if line == "TERM" {
 			l.asked = true
@@ -65,7 +64,7 @@ func readLife(t *testing.T, path string) life {
 		}
 		n, err := strconv.ParseInt(line, 10, 64)
 		if err != nil {
-			t.Fatalf("%s: %q", path, line)
+			return l, fmt.Errorf("%s: %q", path, line)
 		}
 		if i == 0 {
 			l.pid = int(n)
@@ -76,7 +75,10 @@ func readLife(t *testing.T, path string) life {
 			l.first = l.last
 		}
 	}
-	return l
+	if l.first.IsZero() {
+		return l, fmt.Errorf("%s has no time yet", path)
+	}
+	return l, nil
 }
 
 // startFence runs a global server, a region of one server with a short lease, and the first of
@@ -120,8 +122,13 @@ func TestFencedByTheSupervisor(t *testing.T) {
 	began := func(n int) func(context.Context) error {
 		return func(ctx context.Context) error {
 			for _, g := range groups {
-				if files := attempts(g); len(files) != n {
+				files := attempts(g)
+				if len(files) != n {
 					return fmt.Errorf("%s has begun %d times, want %d", g, len(files), n)
+				}
+				// The node reports a task as running before its shell has written.
+				if _, err := readLife(files[n-1]); err != nil {
+					return err
 				}
 			}
 			list, err := nusav1.NewAllocationsClient(f.conn).List(ctx, &nusav1.ListAllocationsRequest{Job: &nusav1.JobRef{Namespace: "default", Name: "fenced"}})
@@ -151,7 +158,14 @@ func TestFencedByTheSupervisor(t *testing.T) {
 
 	for _, g := range groups {
 		files := attempts(g)
-		first, second := readLife(t, files[0]), readLife(t, files[1])
+		first, err := readLife(files[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := readLife(files[1])
+		if err != nil {
+			t.Fatal(err)
+		}
 		if !first.last.Before(second.first) {
 			t.Errorf("%s: the first attempt lived until %v, the second began at %v", g, first.last, second.first)
 		}
@@ -191,7 +205,11 @@ func TestFencedByTheSupervisor(t *testing.T) {
 	f.eventually("nothing runs", func(ctx context.Context) error {
 		for _, g := range groups {
 			for _, file := range attempts(g) {
-				if l := readLife(t, file); syscall.Kill(l.pid, 0) != syscall.ESRCH {
+				l, err := readLife(file)
+				if err != nil {
+					return err
+				}
+				if syscall.Kill(l.pid, 0) != syscall.ESRCH {
 					return fmt.Errorf("process %d of %s runs", l.pid, g)
 				}
 			}

@@ -84,7 +84,7 @@ func (c *canaries) addKey(name, file string, places ...string) {
 // run runs a command of the client, and keeps what the command prints.
 func (c *canaries) run(want bool, env []string, args ...string) {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(c.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(c.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.bin, args...)
 	cmd.Env = append(os.Environ(), env...)
@@ -201,7 +201,7 @@ func (c *canaries) work(secret string) {
 		if err := os.WriteFile(file, []byte(canaryJob), 0o600); err != nil {
 			c.Fatal(err)
 		}
-		client("job", "run", file, "--timeout", "30s")
+		client("job", "run", file, "--timeout", "100s")
 		c.run(true, nil, append(append([]string{"alloc", "exec"}, server...), "canary/main/0", "--", "/bin/sh", "-c", `grep -q `+secret[:12]+` "$NUSA_SECRETS_DIR/db"`)...)
 		for _, args := range [][]string{{"job", "status", "canary"}, {"job", "explain", "canary"}, {"alloc", "list"}, {"alloc", "status", "canary/main/0"}, {"alloc", "stats", "canary/main/0"}} {
 			client(append(args, "-o", "json")...)

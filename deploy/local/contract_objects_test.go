@@ -113,7 +113,7 @@ func (c *contract) made(op rest.Operation, status int, body []byte) {
 	if kind == "spare" {
 		return // it can be read and cancelled in every state
 	}
-	for deadline := time.Now().Add(30 * time.Second); made.State != "RESERVATION_STATE_COMPLETED"; <-time.After(50 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); made.State != "RESERVATION_STATE_COMPLETED"; <-time.After(50 * time.Millisecond) {
 		_, body := c.do(http.MethodGet, "/v1/reservations/"+made.ID, nil, "")
 		if err := json.Unmarshal(body, &made); err != nil || time.Now().After(deadline) {
 			c.t.Fatalf("the reservation is not completed: %v: %s", err, body)

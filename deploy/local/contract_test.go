@@ -142,14 +142,14 @@ func TestContract(t *testing.T) {
 			run("job", "run", "--detach", job)
 			continue
 		}
-		run("job", "run", "--timeout", "60s", job)
+		run("job", "run", "--timeout", "100s", job)
 	}
 	runs := map[string]string{}
 	var letters []string
-	for deadline := time.Now().Add(time.Minute); len(letters) < 3; <-time.After(100 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); len(letters) < 3; <-time.After(100 * time.Millisecond) {
 		letters = strings.Fields(run("deadletter", "list", "-o", "name"))
 		if time.Now().After(deadline) {
-			t.Fatalf("%d dead letters after a minute", len(letters))
+			t.Fatalf("%d dead letters", len(letters))
 		}
 	}
 	runs["DeadLetters.Get"], runs["DeadLetters.Redrive"], runs["DeadLetters.Drop"] = letters[0], letters[1], letters[2]
@@ -172,7 +172,7 @@ func TestContract(t *testing.T) {
 	}{{"global", port + 1}, {"regional", port + 104}} {
 		c := &contract{
 			t: t, base: fmt.Sprintf("http://127.0.0.1:%d", at.port), token: made.Secret, runs: runs, got: map[string]map[int]int{}, unserved: map[string]bool{},
-			client: &http.Client{Timeout: 30 * time.Second},
+			client: &http.Client{Timeout: patience},
 		}
 		c.learn()
 		for _, op := range inOrder() {
@@ -243,7 +243,7 @@ func (c *contract) learn() {
 // do makes a request with the token.
 func (c *contract) do(verb, path string, body []byte, kind string, headers ...string) (*http.Response, []byte) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	streams := strings.Contains(path, ":watch") || strings.Contains(path, "follow=")
 	if streams {

@@ -114,9 +114,13 @@ func TestRunbooks(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if after, err := j.running(); err != nil || after != before {
-		t.Errorf("the tasks are\n%s, and were\n%s, %v", after, before, err)
-	}
+	j.eventually(500*time.Millisecond, func() error {
+		after, err := j.running()
+		if err == nil && after != before {
+			err = fmt.Errorf("the tasks are\n%s, and were\n%s", after, before)
+		}
+		return err
+	})
 }
 
 // devNodes is the number of nodes of the pages: five regions with two agents each.
