@@ -13,15 +13,24 @@ import (
 // report: by slots that the report does not include yet, and by the offers of the present plan.
 type ledger struct {
 	regions []*Region
-	// charged holds the charges of the regions that the plan charged. The charges of all other
-	// regions are in the snapshot.
-	charged []charges
-	// known: charged has an entry for the region. shared: the entry must be copied before it
-	// changes.
-	known, shared []bool
+	// charged holds the charges of the regions that the plan charged, in pages of pageRegions
+	// regions. The charges of all other regions are in the snapshot. Most plans charge few regions,
+	// so a list of all regions would cost more than the rest of the plan.
+	charged []*chargedPage
 	// touched are the regions that the plan charged, in the order of the charges. It includes
 	// regions whose charges were taken back later.
 	touched *[]int32
+}
+
+const pageRegions = 32
+
+type chargedPage [pageRegions]planCharges
+
+// planCharges are the charges of a region in a plan. known: the plan charged the region. shared: the
+// charges must be copied before they change.
+type planCharges struct {
+	charges       charges
+	known, shared bool
 }
 
 // charges are the charges of one region, sorted by pool. Asks of different pools never share a node.
@@ -57,14 +66,14 @@ func (p *poolCharges) find(hash uint64) (int, bool) {
 const whole = 1_000_000_000
 
 func newLedger(regions []*Region) *ledger {
-	n := len(regions)
-	return &ledger{regions: regions, charged: make([]charges, n), known: make([]bool, n), shared: make([]bool, n), touched: new([]int32)}
+	pages := (len(regions) + pageRegions - 1) / pageRegions
+	return &ledger{regions: regions, charged: make([]*chargedPage, pages), touched: new([]int32)}
 }
 
 // of returns the charges of a region.
 func (l *ledger) of(r int) charges {
-	if l.known[r] {
-		return l.charged[r]
+	if page := l.charged[r/pageRegions]; page != nil && page[r%pageRegions].known {
+		return page[r%pageRegions].charges
 	}
 	return l.regions[r].Charged.charges
 }
@@ -74,10 +83,15 @@ func (l *ledger) charge(r int, a Ask, hash uint64, n int) {
 	if n <= 0 {
 		return
 	}
-	if !l.known[r] || l.shared[r] {
-		l.charged[r], l.known[r], l.shared[r] = l.of(r).clone(), true, false
+	page := &l.charged[r/pageRegions]
+	if *page == nil {
+		*page = new(chargedPage)
 	}
-	l.charged[r].add(l.regions[r], a, hash, n)
+	c := &(*page)[r%pageRegions]
+	if !c.known || c.shared {
+		*c = planCharges{charges: l.of(r).clone(), known: true}
+	}
+	c.charges.add(l.regions[r], a, hash, n)
 	*l.touched = append(*l.touched, int32(r))
 }
 
@@ -188,13 +202,12 @@ type part struct {
 
 // fitsTogether reports whether all parts fit into region r together.
 func (l *ledger) fitsTogether(r int, parts []part) bool {
-	trial := newLedger(l.regions[r : r+1])
-	trial.charged[0], trial.known[0], trial.shared[0] = l.of(r), true, true
+	trial := l.of(r).clone()
 	for _, p := range parts {
-		if n, _ := trial.fits(0, p.ask, p.hash); n < p.n {
+		if n, _ := l.regions[r].fits(trial, p.ask, p.hash); n < p.n {
 			return false
 		}
-		trial.charge(0, p.ask, p.hash, p.n)
+		trial.add(l.regions[r], p.ask, p.hash, p.n)
 	}
 	return true
 }
@@ -241,10 +254,18 @@ func (m Room) Wants(region string, v Rival, left Room) bool {
 
 // clone returns a copy. Both share the charges of a region until one of them changes these charges.
 func (l *ledger) clone() *ledger {
-	for i := range l.shared {
-		l.shared[i] = true
+	out := &ledger{regions: l.regions, charged: make([]*chargedPage, len(l.charged)), touched: l.touched}
+	for i, page := range l.charged {
+		if page == nil {
+			continue
+		}
+		for k := range page {
+			page[k].shared = true
+		}
+		same := *page
+		out.charged[i] = &same
 	}
-	return &ledger{regions: l.regions, charged: slices.Clone(l.charged), known: slices.Clone(l.known), shared: slices.Clone(l.shared), touched: l.touched}
+	return out
 }
 
 // clone returns a copy with room for a first pool, and for one more ask in each pool.
