@@ -141,11 +141,14 @@ func TestDay(t *testing.T) {
 		if view == "events" {
 			p.see("latest number 200") // its stream has begun
 		}
+		number := 200
 		grow := func(messages int) (heap, nodes, listeners float64) {
 			s.Rush(messages)
 			p.wait(fmt.Sprintf("document.body.innerText.includes('rush %d.')", messages))
 			if view == "events" {
 				p.wait(fmt.Sprintf("document.body.innerText.includes('rush %d!')", messages))
+				number += messages + 1
+				p.see(fmt.Sprintf("latest number %d", number))
 			}
 			if _, err := chromedp.Call(p.ctx, heapprofiler.CollectGarbage, cdp.Empty{}); err != nil {
 				t.Fatal(err)
