@@ -40,6 +40,12 @@ func (p *page) measure() {
 	}
 }
 
+// computed returns for how long the page has computed on its main thread.
+func (p *page) computed() time.Duration {
+	p.t.Helper()
+	return time.Duration(p.metrics()["TaskDuration"] * float64(time.Second))
+}
+
 // budgetPaint is the time within which a federation of 200 regions is on the page.
 const budgetPaint = time.Second
 
@@ -63,7 +69,7 @@ func TestFirstPaint(t *testing.T) {
 			look()
 		})`)
 		wall = min(wall, time.Duration(ms*float64(time.Millisecond)))
-		cpu = min(cpu, time.Duration(p.metrics()["TaskDuration"]*float64(time.Second)))
+		cpu = min(cpu, p.computed())
 		if got := p.requests(); !slices.Equal(got, []string{"/v1/overview:watch"}) {
 			t.Errorf("the page has asked for %v, want one stream", got)
 		}
@@ -117,13 +123,35 @@ func TestOneStream(t *testing.T) {
 		if slices.Contains(more, canI) {
 			p.wait("performance.getEntriesByType('resource').some(r => r.name.includes('" + canI + "'))")
 		}
+		want := append(slices.Clone(more), "/v1/overview:watch")
+		slices.Sort(want)
+		p.asks(want)
 		pause(p, 200*time.Millisecond) // a second stream begins 60 ms after a view asks for more
 		got := p.requests()
 		slices.Sort(got)
-		want := append(slices.Clone(more), "/v1/overview:watch")
-		slices.Sort(want)
+		// On a busy machine so much time passes that a view has refreshed its own data.
+		got = slices.CompactFunc(got, func(a, b string) bool { return a == b && a != canI && !strings.HasSuffix(a, ":watch") })
 		if !slices.Equal(got, want) {
 			t.Errorf("%s has asked for %v, want %v", view, got, want)
+		}
+	}
+}
+
+// asks waits until the page has asked for all paths.
+func (p *page) asks(paths []string) {
+	p.t.Helper()
+	tick := time.NewTicker(25 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(patience); ; {
+		asked := p.requests()
+		missing := slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return slices.Contains(asked, path) })
+		if len(missing) == 0 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			p.t.Fatalf("the page has not asked for %v, only for %v", missing, asked)
 		}
 	}
 }

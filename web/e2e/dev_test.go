@@ -6,9 +6,12 @@ import (
 	"bufio"
 	"encoding/json"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/nusa-scheduler/nusa/internal/freeport"
 )
 
 // dev starts a real federation with two regions, and returns the address of its page.
@@ -18,7 +21,7 @@ func dev(t *testing.T) string {
 		t.Skip("chromium is not installed")
 	}
 	dir := t.TempDir()
-	c := exec.Command("../../bin/nusa", "dev", "--insecure", "--agents", "1", "--regions", "southeastasia,westeurope", "--data-dir", dir+"/data")
+	c := exec.Command("../../bin/nusa", "dev", "--insecure", "--port", strconv.Itoa(freeport.Reserve(t, 300)), "--agents", "1", "--regions", "southeastasia,westeurope", "--data-dir", dir+"/data")
 	c.Env = append(c.Environ(), "HOME="+dir)
 	out, err := c.StdoutPipe()
 	if err != nil {
@@ -53,8 +56,7 @@ func (p *page) fill(selector, text string) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.wait("document.querySelector('" + selector + "')")
-	eval[bool](p, "(e => { e.value = "+string(quoted)+"; e.dispatchEvent(new Event('input', {bubbles: true})); return true })(document.querySelector('"+selector+"'))")
+	p.wait("(e => e && (e.value = " + string(quoted) + ", e.dispatchEvent(new Event('input', {bubbles: true})), true))(document.querySelector('" + selector + "'))")
 }
 
 const webJob = `name: web

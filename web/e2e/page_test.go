@@ -32,8 +32,8 @@ import (
 
 var shots = flag.Bool("shots", false, "write the pictures of docs/img")
 
-// patience bounds what one step of a test waits for.
-const patience = 30 * time.Second
+// patience bounds what one step of a test waits for. Even a slow and busy machine needs less.
+const patience = 2 * time.Minute
 
 // the browser of all tests. nil: there is no chromium.
 var browser context.Context
@@ -290,8 +290,8 @@ func (p *page) click(selector, text string) {
 	s, _ := json.Marshal(selector)
 	x, _ := json.Marshal(text)
 	find := fmt.Sprintf("[...document.querySelectorAll(%s)].find(e => (e.innerText || e.getAttribute('aria-label') || '').includes(%s))", s, x)
-	p.wait("!!" + find)
-	p.do(chromedp.Evaluate[chromedp.Void](find + ".click()"))
+	// One expression, because the page may paint the element again at any time.
+	p.wait("(e => e && (e.click(), true))(" + find + ")")
 }
 
 // press sends keys, to the element with the focus.
