@@ -152,6 +152,14 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
+// TestEtcdAloneOnASlowDisk: a measurement in which no transaction ends goes on until one has ended.
+func TestEtcdAloneOnASlowDisk(t *testing.T) {
+	t.Parallel()
+	if r, err := EtcdAlone(t.Context(), t.TempDir(), 1, time.Nanosecond); err != nil || r.JobsPerS <= 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // TestAgainst: a measurement of a running federation leaves neither jobs nor regions.
 func TestAgainst(t *testing.T) {
 	t.Parallel()
