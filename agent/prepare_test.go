@@ -279,7 +279,7 @@ func TestVolumesOfAProcess(t *testing.T) {
 	}
 	c := processConfig(t, filepath.Join(dir, "agent"), m.addr)
 	c.VolumesAllow = []string{srv}
-	script := `cat ` + target + `/in "$NUSA_ALLOC_DIR/data/in"; touch ` + target + `/no 2>/dev/null || echo read-only; echo out >"$NUSA_ALLOC_DIR/data/out"; cd "$NUSA_TASK_DIR" && pwd; test -e ` + filepath.Join(dir, "agent", "agent.db") + ` || echo hidden; id -un; sleep 3600`
+	script := `cat ` + target + `/in "$NUSA_ALLOC_DIR/data/in"; touch ` + target + `/no 2>/dev/null || echo read-only; echo out >"$NUSA_ALLOC_DIR/data/out"; cd "$NUSA_TASK_DIR" && pwd; test -e ` + filepath.Join(dir, "agent", "agent.db") + ` || echo hidden; id -un; exec sleep 3600`
 	m.order(testOrder("aaaa", 1, "process", map[string]any{"command": "sh", "args": []any{"-c", script}, "user": "nobody", "ulimits": map[string]any{"nofile": "100:200", "core": 0}},
 		func(_ *nusav1.AllocOrder, g *nusav1.Group) {
 			g.Volumes = map[string]*nusav1.Volume{"data": {Source: srv}, "fixed": {Source: srv, Target: target, ReadOnly: true}}

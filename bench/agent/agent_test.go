@@ -23,7 +23,7 @@ import (
 // leaky is the name of this program when its agent leaks leakBytes for every task.
 const (
 	leaky     = "leaky"
-	leakBytes = 32 << 10
+	leakBytes = 64 << 10
 )
 
 // serveAgent serves `nusa agent` with the flags that a measurement uses.
@@ -71,7 +71,7 @@ func TestAgentGrowth(t *testing.T) {
 	for _, name := range []string{"sound", leaky} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := Options{Tasks: 1, Idle: time.Millisecond, Batch: 160, Window: 8, Timeout: 2 * time.Minute, Dir: t.TempDir(), Executable: filepath.Join(t.TempDir(), name)}
+			o := Options{Tasks: 1, Idle: time.Millisecond, Batch: 80, Window: 8, Timeout: 2 * time.Minute, Dir: t.TempDir(), Executable: filepath.Join(t.TempDir(), name)}
 			if err := os.Symlink(self, o.Executable); err != nil {
 				t.Fatal(err)
 			}

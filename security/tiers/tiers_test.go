@@ -505,7 +505,7 @@ func (f *federation) attackRaft(t *testing.T) {
 	if _, err := plain.Write(append([]byte{1, 2}, "s1 and a message of Raft that is not encrypted"...)); err != nil {
 		t.Fatal(err)
 	}
-	_ = plain.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = plain.SetReadDeadline(time.Now().Add(patience))
 	if _, err := io.ReadAll(plain); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("a plain stream stays open")
 	}
