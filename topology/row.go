@@ -7,8 +7,8 @@ import (
 
 // row has the edges from one region, by the number of the other region. All lists are nil if
 // nothing was measured. A million edges are stored, copied and scanned, so an edge takes 10 bytes
-// for its round trips, and two for each value that it has in common with others. The lists have no
-// pointers.
+// for its round trips, and mostly one for each value that it has in common with others. The lists
+// have no pointers.
 type row struct {
 	trips []trips
 	facts palette[facts]
@@ -74,7 +74,9 @@ func (r *row) ownTimes() *row {
 
 // palette is a list of elements. Many elements have the same value.
 type palette[V comparable] struct {
-	at     []uint16 // by element: the position of its value in values
+	// at has the position in values of each element's value. A position takes one byte, or two if wide is true.
+	at     []byte
+	wide   bool
 	values []V
 	// most is the number of values from which on values without an element are dropped.
 	most int
@@ -86,29 +88,74 @@ const (
 	// recent is how many of the latest values are compared with a new one, which is cheaper than
 	// compact.
 	recent = 64
+	// narrowMost is the number of positions that one byte can hold.
+	narrowMost = 1 << 8
 )
 
 // newPalette returns a list of n zero values. n must be less than 1 << 15.
 func newPalette[V comparable](n int) palette[V] {
-	return palette[V]{at: make([]uint16, n), values: make([]V, 1), most: leastMost}
+	return palette[V]{at: make([]byte, n), values: make([]V, 1), most: leastMost}
 }
 
-func (p *palette[V]) get(i int) V { return p.values[p.at[i]] }
+func (p *palette[V]) get(i int) V { return p.values[p.position(i)] }
+
+// position returns the position of an element's value.
+func (p *palette[V]) position(i int) int {
+	if p.wide {
+		return int(p.at[2*i]) | int(p.at[2*i+1])<<8
+	}
+	return int(p.at[i])
+}
+
+func (p *palette[V]) setPosition(i, k int) {
+	if p.wide {
+		p.at[2*i], p.at[2*i+1] = byte(k), byte(k>>8)
+		return
+	}
+	p.at[i] = byte(k)
+}
+
+// setWide changes the size of a position.
+func (p *palette[V]) setWide(wide bool) {
+	if p.wide == wide {
+		return
+	}
+	n, size := p.size(), 1
+	if wide {
+		size = 2
+	}
+	to := palette[V]{at: make([]byte, n*size), wide: wide}
+	for i := range n {
+		to.setPosition(i, p.position(i))
+	}
+	p.at, p.wide = to.at, wide
+}
+
+// size returns the number of elements.
+func (p *palette[V]) size() int {
+	if p.wide {
+		return len(p.at) / 2
+	}
+	return len(p.at)
+}
 
 func (p *palette[V]) set(i int, v V) {
-	if p.values[p.at[i]] == v {
+	if p.values[p.position(i)] == v {
 		return
 	}
 	for k := len(p.values) - 1; k >= max(0, len(p.values)-recent); k-- {
 		if p.values[k] == v {
-			p.at[i] = uint16(k)
+			p.setPosition(i, k)
 			return
 		}
 	}
 	if len(p.values) >= p.most {
 		p.compact()
 	}
-	p.at[i] = uint16(len(p.values))
+	if len(p.values) == narrowMost {
+		p.setWide(true)
+	}
+	p.setPosition(i, len(p.values))
 	p.values = append(p.values, v)
 }
 
@@ -119,8 +166,8 @@ func (p *palette[V]) compact() {
 	if len(p.values) > len(few) {
 		to = make([]uint16, len(p.values))
 	}
-	for _, at := range p.at {
-		to[at] = 1
+	for i := range p.size() {
+		to[p.position(i)] = 1
 	}
 	kept := p.values[:0]
 	position := func(v V) int { return slices.Index(kept, v) }
@@ -145,10 +192,13 @@ func (p *palette[V]) compact() {
 		}
 		to[k] = uint16(1 + at)
 	}
-	for i, at := range p.at {
-		p.at[i] = to[at] - 1
+	for i := range p.size() {
+		p.setPosition(i, int(to[p.position(i)]-1))
 	}
 	p.most = max(leastMost, 2*len(kept))
+	if p.most <= narrowMost {
+		p.setWide(false)
+	}
 	if cap(kept) > p.most {
 		kept = slices.Clone(kept)
 	}
@@ -156,5 +206,5 @@ func (p *palette[V]) compact() {
 }
 
 func (p *palette[V]) clone() palette[V] {
-	return palette[V]{at: slices.Clone(p.at), values: slices.Clone(p.values), most: p.most}
+	return palette[V]{at: slices.Clone(p.at), wide: p.wide, values: slices.Clone(p.values), most: p.most}
 }

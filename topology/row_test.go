@@ -13,7 +13,7 @@ import (
 // distinct. A copy does not change.
 func TestPaletteIsAList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.SampledFrom([]int{1, 3, 100}).Draw(t, "n")
+		n := rapid.SampledFrom([]int{1, 3, 100, 600}).Draw(t, "n")
 		p, want := newPalette[int](n), make([]int, n)
 		copied, wasWant := p.clone(), slices.Clone(want)
 		check := func(p *palette[int], want []int) {
@@ -28,7 +28,7 @@ func TestPaletteIsAList(t *testing.T) {
 				t.Fatalf("%d values of %d elements, %d distinct", len(p.values), n, len(distinct))
 			}
 		}
-		for step := range rapid.IntRange(0, 300).Draw(t, "steps") {
+		for step := range rapid.IntRange(0, 900).Draw(t, "steps") {
 			i, v := rapid.IntRange(0, n-1).Draw(t, "i"), step
 			if rapid.Bool().Draw(t, "common") {
 				v = rapid.IntRange(0, 3).Draw(t, "v")
@@ -43,6 +43,9 @@ func TestPaletteIsAList(t *testing.T) {
 		check(&copied, wasWant)
 		p.compact()
 		check(&p, want)
+		if n := len(p.values); p.wide && 2*n <= narrowMost || !p.wide && n > narrowMost {
+			t.Fatalf("wide = %t with %d values", p.wide, len(p.values))
+		}
 		if values := slices.Compact(slices.Sorted(slices.Values(want))); len(p.values) != len(values) {
 			t.Fatalf("%d values after compact, %d distinct", len(p.values), len(values))
 		}
