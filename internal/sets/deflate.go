@@ -36,8 +36,9 @@ const keptBuffer = 1 << 20
 func Deflate(data []byte) []byte {
 	w := writers.Get().(*flate.Writer)
 	defer writers.Put(w)
-	var out bytes.Buffer
-	w.Reset(&out)
+	out := buffers.Get().(*bytes.Buffer)
+	defer putBuffer(out)
+	w.Reset(out)
 	_, err := w.Write(data)
 	if err == nil {
 		err = w.Close()
@@ -45,7 +46,7 @@ func Deflate(data []byte) []byte {
 	if err != nil {
 		panic(err) // a buffer takes everything
 	}
-	return out.Bytes()
+	return bytes.Clone(out.Bytes())
 }
 
 // Inflate decompresses data to at most 16 MiB.
@@ -76,26 +77,35 @@ var deterministic = proto.MarshalOptions{Deterministic: true}
 
 // pack encodes and compresses a message.
 func pack(m proto.Message) []byte {
-	raw, err := deterministic.Marshal(m)
+	unused := buffers.Get().(*bytes.Buffer)
+	raw, err := deterministic.MarshalAppend(unused.AvailableBuffer(), m)
 	if err != nil {
 		panic(err) // the texts were checked
 	}
+	defer putBuffer(bytes.NewBuffer(raw))
 	return Deflate(raw)
 }
 
 // unpack reverses pack.
 func unpack(data []byte, m proto.Message) error {
+	return unpackTo(data, func(raw []byte) error { return proto.Unmarshal(raw, m) })
+}
+
+// unpackTo decompresses data for decode, which copies what it keeps.
+func unpackTo(data []byte, decode func(raw []byte) error) error {
 	raw := buffers.Get().(*bytes.Buffer)
-	defer func() {
-		if raw.Cap() <= keptBuffer {
-			raw.Reset()
-			buffers.Put(raw)
-		}
-	}()
+	defer putBuffer(raw)
 	if err := inflate(data, raw); err != nil {
 		return err
 	}
-	return proto.Unmarshal(raw.Bytes(), m) // which copies what it keeps
+	return decode(raw.Bytes())
+}
+
+func putBuffer(b *bytes.Buffer) {
+	if b.Cap() <= keptBuffer {
+		b.Reset()
+		buffers.Put(b)
+	}
 }
 
 // errLengths means that a list of a table does not have one value for each item.

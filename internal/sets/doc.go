@@ -6,6 +6,7 @@
 //   - peers.go: tables of regions, and hashes of their buckets
 //   - merge.go: the peers of a region, and their changes
 //   - edges.go: tables of edges
+//   - table.go: the memory of tables, which is used again
 //   - matrix.go: the compact matrix and its changes
 //   - hash.go: hashes of origin records, asks and slot orders
 //   - deflate.go: compression

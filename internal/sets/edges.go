@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
@@ -54,21 +53,28 @@ func Duration(n int64) time.Duration { return scale[min(max(n, 0), int64(len(sca
 // PackRow encodes and compresses edges from one region. PackColumn does so for edges to
 // one region.
 func PackRow(edges []topology.Edge) []byte {
-	return pack(edgeTable(edges, func(e *topology.Edge) string { return e.To }))
+	return packEdges(edges, func(e *topology.Edge) string { return e.To })
 }
 
 // PackColumn is described at PackRow.
 func PackColumn(edges []topology.Edge) []byte {
-	return pack(edgeTable(edges, func(e *topology.Edge) string { return e.From }))
+	return packEdges(edges, func(e *topology.Edge) string { return e.From })
 }
 
-func edgeTable(edges []topology.Edge, end func(*topology.Edge) string) *nusav1.EdgeTable {
-	n := len(edges)
-	t := &nusav1.EdgeTable{
-		Regions: make([]string, n), States: make([]byte, n), P50: make([]uint32, n), P90: make([]int32, n), P99: make([]int32, n),
-		Min: make([]int32, n), Jitter: make([]int32, n), Samples: make([]uint32, n), SetAside: make([]uint32, n),
-		Loss: make([]uint32, n), LossOut: make([]uint32, n), LossBack: make([]uint32, n), Ages: make([]uint32, n),
-	}
+func packEdges(edges []topology.Edge, end func(*topology.Edge) string) []byte {
+	t := tables.Get().(*table)
+	defer t.put()
+	t.set(edges, end)
+	return pack(t.edges)
+}
+
+// set sets the table to edges.
+func (t *table) set(edges []topology.Edge, end func(*topology.Edge) string) {
+	to := t.edges
+	setLength(len(edges), &to.Regions)
+	setLength(len(edges), &to.States)
+	setLength(len(edges), &to.P50, &to.Samples, &to.SetAside, &to.Loss, &to.LossOut, &to.LossBack, &to.Ages)
+	setLength(len(edges), &to.P90, &to.P99, &to.Min, &to.Jitter)
 	for i := range edges {
 		e := &edges[i]
 		p50, p90, p99 := Number(e.P50), Number(e.P90), Number(e.P99)
@@ -76,18 +82,17 @@ func edgeTable(edges []topology.Edge, end func(*topology.Edge) string) *nusav1.E
 		if e.ReverseReachable {
 			state |= reverseBit
 		}
-		t.Regions[i], t.States[i] = end(e), state
-		t.P50[i], t.P90[i], t.P99[i], t.Min[i] = p50, int32(p90)-int32(p50), int32(p99)-int32(p90), int32(p50)-int32(Number(e.Min))
-		t.Jitter[i], t.Samples[i], t.SetAside[i] = int32(p50)-int32(Number(e.Jitter)), uint32(max(0, e.Samples)), uint32(max(0, e.SetAside))
-		t.Loss[i], t.LossOut[i], t.LossBack[i] = lossNumber(e.Loss), lossNumber(e.LossOut), lossNumber(e.LossBack)
-		t.Ages[i] = uint32(min(max(0, (e.Age+ageUnit/2)/ageUnit), math.MaxUint32))
+		to.Regions[i], to.States[i] = end(e), state
+		to.P50[i], to.P90[i], to.P99[i], to.Min[i] = p50, int32(p90)-int32(p50), int32(p99)-int32(p90), int32(p50)-int32(Number(e.Min))
+		to.Jitter[i], to.Samples[i], to.SetAside[i] = int32(p50)-int32(Number(e.Jitter)), uint32(max(0, e.Samples)), uint32(max(0, e.SetAside))
+		to.Loss[i], to.LossOut[i], to.LossBack[i] = lossNumber(e.Loss), lossNumber(e.LossOut), lossNumber(e.LossBack)
+		to.Ages[i] = uint32(min(max(0, (e.Age+ageUnit/2)/ageUnit), math.MaxUint32))
 	}
-	for _, list := range []*[]uint32{&t.Loss, &t.LossOut, &t.LossBack} {
+	for _, list := range []*[]uint32{&to.Loss, &to.LossOut, &to.LossBack} {
 		if !slices.ContainsFunc(*list, func(l uint32) bool { return l != 0 }) {
-			*list = nil
+			*list = (*list)[:0]
 		}
 	}
-	return t
 }
 
 func lossNumber(share float64) uint32 {
@@ -117,10 +122,12 @@ func appendEdges(out []topology.Edge, data []byte, maxEdges int, ends func(e *to
 	if len(data) == 0 {
 		return out, nil
 	}
-	t := &nusav1.EdgeTable{}
-	if err := unpack(data, t); err != nil {
+	used := tables.Get().(*table)
+	defer used.put()
+	if err := unpackTo(data, used.decode); err != nil {
 		return nil, fmt.Errorf("table of edges: %w", err)
 	}
+	t := used.edges
 	n := len(t.GetRegions())
 	if n > maxEdges {
 		return nil, fmt.Errorf("table of %d edges, at most %d are taken", n, maxEdges)
