@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 
 	"github.com/google/uuid"
@@ -16,6 +17,9 @@ import (
 )
 
 func main() {
+	// Only `nusa bench profiled` writes heap profiles, and sets the rate again. Without profiles, the stacks of
+	// allocations take no memory.
+	runtime.MemProfileRate = 0
 	// A supervisor is started for every task, so it does not wait for the set-up of the
 	// commands.
 	if len(os.Args) > 1 && os.Args[1] == "supervise" {

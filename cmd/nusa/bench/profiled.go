@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nusa-scheduler/nusa/bench/report"
 )
+
+// profileRate is how many bytes a process allocates for one sample in its heap profile: Go's default.
+const profileRate = 512 << 10
 
 // profiledCommand returns a hidden command that runs another command of nusa in this
 // process. It writes a CPU profile of the time from SIGUSR1, or from the start, to SIGUSR2.
@@ -22,6 +26,7 @@ func profiledCommand(execute func(ctx context.Context, args []string) int) *cobr
 		Use: "profiled PREFIX -- COMMAND...", Hidden: true, Args: cobra.MinimumNArgs(2),
 		Short: "Run a command and write PREFIX.cpu, .memory, .goroutines and .heap from SIGUSR1 to SIGUSR2",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			runtime.MemProfileRate = profileRate
 			signals := make(chan os.Signal, 1)
 			signal.Notify(signals, syscall.SIGUSR1, syscall.SIGUSR2)
 			defer signal.Stop(signals)
