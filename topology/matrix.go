@@ -307,9 +307,14 @@ func (m *Matrix) Present(now, stale time.Duration, p Predictor) *View {
 // Column returns measurements to a region, sorted by From: the edges that were set after
 // since, and the edges that became stale after since by the rule of View.
 func (m *Matrix) Column(to string, since, now, stale time.Duration) []Edge {
+	return m.AppendColumn(nil, to, since, now, stale)
+}
+
+// AppendColumn appends what Column returns to out.
+func (m *Matrix) AppendColumn(out []Edge, to string, since, now, stale time.Duration) []Edge {
 	j, ok := m.index[to]
 	if !ok {
-		return nil
+		return out
 	}
 	// An edge takes a quarter of a kilobyte and a column may have each region, so the edges
 	// are counted first.
@@ -320,9 +325,9 @@ func (m *Matrix) Column(to string, since, now, stale time.Duration) []Edge {
 		}
 	}
 	if n == 0 {
-		return nil
+		return out
 	}
-	out := make([]Edge, 0, n)
+	out = slices.Grow(out, n)
 	for i := range m.rows {
 		row := &m.rows[i]
 		if i == j || !row.isNew(j, since, now, stale) {

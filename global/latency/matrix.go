@@ -161,15 +161,15 @@ func (m *Matrix) SetPredictor(p topology.Predictor) {
 	m.stamp++
 }
 
-// ColumnEdges returns the edges to a region that are newer than since.
-func (m *Matrix) ColumnEdges(to string, since, now time.Duration) []topology.Edge {
-	return m.current().Column(to, since, now, rowStale)
+// AppendColumn appends the edges to a region that are newer than since.
+func (m *Matrix) AppendColumn(out []topology.Edge, to string, since, now time.Duration) []topology.Edge {
+	return m.current().AppendColumn(out, to, since, now, rowStale)
 }
 
 // Column returns the edges to a region that are newer than since, or nil if there are none.
 func (m *Matrix) Column(to string, since, now time.Duration) *nusav1.LatencyColumn {
 	out := &nusav1.LatencyColumn{}
-	for _, e := range m.ColumnEdges(to, since, now) {
+	for _, e := range m.AppendColumn(nil, to, since, now) {
 		out.Edges = append(out.Edges, topo.EdgeToProto(e))
 	}
 	if len(out.GetEdges()) == 0 {

@@ -66,7 +66,7 @@ func isSeen(st *state.State, name string, silent time.Duration) bool {
 		return false
 	}
 	now := st.Clock()
-	for _, e := range st.Latency.ColumnEdges(name, now-seenWithin, now) {
+	for _, e := range st.Latency.AppendColumn(nil, name, now-seenWithin, now) {
 		if e.State == topology.OK && e.Age < seenWithin {
 			return true
 		}

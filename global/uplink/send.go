@@ -55,8 +55,9 @@ func (c *session) next() *nusav1.GlobalMessage {
 	list := orderLists.Get().(*orderList)
 	c.list = list
 	m := c.due()
-	if len(c.edges) > 0 { // the edges are encoded without the lock, because that takes a millisecond
-		m.GetColumnChanges().Edges = sets.PackColumn(c.edges)
+	if c.edges != nil { // the edges are encoded without the lock, because that takes a millisecond
+		m.GetColumnChanges().Edges = sets.PackColumn(*c.edges)
+		columns.Put(c.edges)
 		c.edges = nil
 	}
 	if len(list.copies) > 0 { // so are the orders: a region that connects may get thousands

@@ -97,7 +97,7 @@ type session struct {
 
 	// edges are the edges of the column that the sender is about to send, and list has the orders. complete:
 	// nothing has to be sent after the latest message of next. Only the sender uses these fields.
-	edges    []topology.Edge
+	edges    *[]topology.Edge
 	list     *orderList
 	complete bool
 
