@@ -303,11 +303,11 @@ func (s *State) Advance(c *Config, now time.Duration, e Event) []Effect {
 	case Hello:
 		return s.hello(c, now, &e)
 	case LeaseRequested:
-		if s.live(e.Stream) {
-			s.index = max(s.index, e.Index)
-			s.ordered = s.ordered || e.Ordered && s.acked >= s.required && s.Level >= ConfirmLevel
+		granted, effects := s.Request(c, now, &e)
+		if granted {
+			effects = append(effects, Effect{Kind: Grant, Stream: e.Stream, ID: e.ID, Lease: c.Lease, Orders: e.Orders, Record: s.Record})
 		}
-		return s.request(c, now, &e)
+		return effects
 	case OrdersAcked:
 		if s.live(e.Stream) {
 			s.acked, s.index = max(s.acked, e.Position), max(s.index, e.Index)
@@ -407,19 +407,22 @@ func (s *State) tick(c *Config, now time.Duration) []Effect {
 	return s.end(message, "silent for longer than its lease")
 }
 
-// request grants a lease if the region has acknowledged the orders of its welcome, and grants
-// arrive at the region.
-func (s *State) request(c *Config, now time.Duration, e *LeaseRequested) []Effect {
+// Request is Advance for LeaseRequested without the effect Grant, which takes memory: granted says that the caller
+// grants a lease of length Config.Lease. A lease is granted if the region has acknowledged the orders of its welcome,
+// and grants arrive at the region.
+func (s *State) Request(c *Config, now time.Duration, e *LeaseRequested) (granted bool, effects []Effect) {
 	if !s.live(e.Stream) {
-		return []Effect{{Kind: End, Stream: e.Stream, Message: "another stream speaks for the region"}}
+		return false, []Effect{{Kind: End, Stream: e.Stream, Message: "another stream speaks for the region"}}
 	}
+	s.index = max(s.index, e.Index)
+	s.ordered = s.ordered || e.Ordered && s.acked >= s.required && s.Level >= ConfirmLevel
 	if e.Granted > s.confirmed && e.Granted <= s.sent {
 		s.confirmed, s.missingSince = e.Granted, now
 	}
 	s.CommitBlocked = e.CommitBlocked
-	effects := s.received(c, now, e.Stream)
+	effects = s.received(c, now, e.Stream)
 	if !s.Connected() || !c.Serving(now) || s.acked < s.required && !plant.Is(plant.GrantBeforeOrders) || s.grantsMissing(c, now) || e.ID <= s.sent || now < c.GrantsFrom || c.Unconfirmed {
-		return effects
+		return false, effects
 	}
 	if s.sent == s.confirmed {
 		s.missingSince = now
@@ -428,7 +431,7 @@ func (s *State) request(c *Config, now time.Duration, e *LeaseRequested) []Effec
 	if now+lease.Over(c.Lease, 0) >= s.BoundUntil(0) {
 		s.grantedAt, s.granted = now, c.Lease
 	}
-	return []Effect{{Kind: Grant, Stream: e.Stream, ID: e.ID, Lease: c.Lease, Orders: e.Orders, Record: s.Record}}
+	return true, effects
 }
 
 func (s *State) disconnect(why string) []Effect {

@@ -16,6 +16,7 @@ func BenchmarkMessage(b *testing.B) {
 	s := newServer(b, boottime.NewClock().Now, "alpha")
 	c, r := s.live["alpha"], s.st.Regions["alpha"]
 	c.opened.Store(true)
+	c.stream = &script{}
 	c.inbox, c.cursor = link.NewInbox[summary](maxSummaries), r.Orders.Cursor(r.Orders.Position())
 	r.SummaryKeys = map[string]int32{}
 	groups := map[string]*nusav1.InstanceCounts{"web": {Running: 3}}
@@ -36,8 +37,8 @@ func BenchmarkMessage(b *testing.B) {
 						b.Fatal(err)
 					}
 				}
-				for len(c.out) > 0 {
-					<-c.out
+				for c.outbox.len() > 0 {
+					c.outbox.take()
 				}
 			}
 		})

@@ -3,6 +3,7 @@
 //
 //	uplink.go   Server: the sessions of one leadership term, leases, the tick
 //	session.go  session: one stream, its sender and its receiver
+//	outbox.go   messages that wait to be sent, and what a region has read
 //	hello.go    how a stream becomes a region's session
 //	heal.go     what a region that returns may keep of the slots that it lost
 //	receive.go  messages from a region: answers, reports, rows, summaries

@@ -135,7 +135,7 @@ func TestVerdictBetweenTransactionAndWelcome(t *testing.T) {
 	if welcomed, err := s.welcome(c, h); !welcomed || err != nil {
 		t.Fatalf("not welcomed: %v", err)
 	}
-	w := (<-c.out).GetWelcome()
+	w := c.outbox.take().GetWelcome()
 	if w.GetFence() != 1 || w.GetFederationId() != "fed" || w.GetLeadershipTerm().GetNumber() != 1 {
 		t.Errorf("welcome %v", w)
 	}
@@ -143,13 +143,13 @@ func TestVerdictBetweenTransactionAndWelcome(t *testing.T) {
 	ended := false
 	c.shared.Refuse = func(string) { ended = true }
 	declare(t, s, "alpha")()
-	for range len(c.out) {
-		<-c.out
+	for range c.outbox.len() {
+		c.outbox.take()
 	}
 	s.ackOrders(c, &nusav1.Position{Epoch: "e", Sequence: 1 << 40}, 0)
 	s.requestLease(c, &nusav1.LeaseRequest{Id: 1}, 0)
-	if len(c.out) > 0 || c.next() != nil || !ended {
-		t.Errorf("after the verdict %d messages are sent; the session has ended: %t", len(c.out), ended)
+	if c.outbox.len() > 0 || c.next() != nil || !ended {
+		t.Errorf("after the verdict %d messages are sent; the session has ended: %t", c.outbox.len(), ended)
 	}
 }
 

@@ -62,7 +62,7 @@ func TestLeasesDoNotWaitForAnswers(t *testing.T) {
 				}})
 			}()
 			synctest.Wait()
-			if len(c.out) != 1 || (<-c.out).GetLease().GetId() != 1 || c.unhandled.Load() == 0 {
+			if c.outbox.len() != 1 || c.outbox.take().GetLease().GetId() != 1 || c.unhandled.Load() == 0 {
 				t.Errorf("%s: the lease waits for the answer, or the answer for nothing", name)
 			}
 			run()
@@ -92,10 +92,10 @@ func TestLeasesGoBeforeSets(t *testing.T) {
 		t.Fatalf("version %d of the peers, the next after %s", s.peers.version, wait)
 	}
 	s.requestLease(c, &nusav1.LeaseRequest{Id: 1}, 0)
-	if m := c.next(); m != nil || len(c.out) != 1 {
+	if m := c.next(); m != nil || c.outbox.len() != 1 {
 		t.Errorf("%v goes before a lease", m)
 	}
-	<-c.out
+	c.outbox.take()
 	peers := 0
 	for m := c.next(); m != nil; m = c.next() {
 		peers += len(m.GetPeerChanges().GetBuckets())

@@ -77,12 +77,7 @@ func TestNothingWithoutCertainLeadership(t *testing.T) {
 	r.Orders.ForgetUpTo(7)
 	grant := func(id uint64) *nusav1.LeaseGrant {
 		s.requestLease(c, &nusav1.LeaseRequest{Id: id}, 0)
-		select {
-		case m := <-c.out:
-			return m.GetLease()
-		default:
-			return nil
-		}
+		return c.outbox.take().GetLease()
 	}
 	for i, until := range []time.Duration{1 << 62, 0, 1 << 62} {
 		st.Sessions.ActiveUntil = until

@@ -83,7 +83,7 @@ func (c *session) due() *nusav1.GlobalMessage {
 	switch {
 	case !c.opened.Load() || c.server.liveRegion(c) == nil || !c.server.serving():
 		return nil // a successor may have given other orders already
-	case len(c.out) > 0:
+	case c.outbox.len() > 0:
 		// The welcome and grants are sent before the sets. wake makes the sender call next again.
 		c.wake()
 		return nil

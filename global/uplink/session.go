@@ -78,7 +78,7 @@ type Stream = grpc.BidiStreamingServer[nusav1.RegionMessage, nusav1.GlobalMessag
 type session struct {
 	server *Server
 	cancel context.CancelCauseFunc
-	out    chan *nusav1.GlobalMessage
+	outbox outbox
 	woken  chan struct{} // capacity 1
 	// late wakes the sender when companyWait is over.
 	late   *time.Timer
@@ -94,6 +94,11 @@ type session struct {
 	// shared is the part that the rest of the server uses.
 	shared state.Session
 	tunnel tunnelOnce
+
+	// sending is locked while messages are sent. It guards stream and unread. stream is set while the sender runs.
+	sending sync.Mutex
+	stream  Stream
+	unread  unread
 
 	// edges are the edges of the column that the sender is about to send, and list has the orders. complete:
 	// nothing has to be sent after the latest message of next. Only the sender uses these fields.
@@ -145,10 +150,7 @@ type session struct {
 }
 
 func (s *Server) newSession(cancel context.CancelCauseFunc) *session {
-	c := &session{
-		server: s, cancel: cancel,
-		out: make(chan *nusav1.GlobalMessage, sessionQueue), woken: make(chan struct{}, 1),
-	}
+	c := &session{server: s, cancel: cancel, woken: make(chan struct{}, 1)}
 	c.tunnel.dial = c.dial
 	c.late = time.AfterFunc(time.Hour, c.wake)
 	c.late.Stop()
@@ -225,13 +227,35 @@ func (c *session) wakeLater() {
 	}
 }
 
-// post queues a message. It ends the session of a region that does not read fast enough.
+// post queues a message for the sender. It ends the session of a region that does not read fast enough.
 func (c *session) post(m *nusav1.GlobalMessage) {
-	select {
-	case c.out <- m:
-	default:
+	if !c.outbox.put(m) {
 		c.cancel(errSlowRegion)
 	}
+	c.wake()
+}
+
+// grant sends the grant of a lease in this goroutine, the receiver, because another goroutine takes longer to wake
+// than to send. The receiver must never wait for a region that does not read. So the sender sends the grant if a
+// message is sent now or waits, or if the region has not read enough. latest is the id of the latest grant that the
+// region has.
+func (c *session) grant(g *grantMessage, latest uint64) {
+	if !c.sending.TryLock() {
+		c.post(&g.message)
+		return
+	}
+	defer c.sending.Unlock()
+	c.unread.granted(latest)
+	if c.stream == nil || c.outbox.len() > 0 || !c.unread.few() {
+		c.post(&g.message)
+		return
+	}
+	c.unread.note(&g.message)
+	if err := c.stream.Send(&g.message); err != nil {
+		c.cancel(err)
+		return
+	}
+	grantMessages.Put(g) // it is encoded
 }
 
 // Serve serves a region's stream. One goroutine sends and one receives. Both end soon after Serve
@@ -260,32 +284,50 @@ func (s *Server) Serve(stream Stream) error {
 
 // send writes the waiting messages until the session ends.
 func (c *session) send(ctx context.Context, stream Stream) error {
+	c.setStream(stream)
+	defer c.setStream(nil)
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case m := <-c.out:
-			if err := stream.Send(m); err != nil {
+		case <-c.woken:
+			if err := c.sendWaiting(ctx, stream); err != nil {
 				return err
 			}
-		case <-c.woken:
-			c.complete = false
-			for !c.complete {
-				m := c.next()
-				if m == nil {
-					break
-				}
-				err := stream.Send(m)
-				if isLarge(m) {
-					c.server.endTurn(c)
-				}
-				if err != nil {
-					return err
-				}
-				if ctx.Err() != nil {
-					return ctx.Err()
-				}
-			}
+		}
+	}
+}
+
+// setStream sets the stream on which the receiver may send grants.
+func (c *session) setStream(stream Stream) {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	c.stream = stream
+}
+
+// sendWaiting sends the messages in the outbox, and everything else that the region lacks.
+func (c *session) sendWaiting(ctx context.Context, stream Stream) error {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	c.complete = false
+	for {
+		m := c.outbox.take()
+		if m == nil && !c.complete {
+			m = c.next()
+		}
+		if m == nil {
+			return nil
+		}
+		c.unread.note(m)
+		err := stream.Send(m)
+		if isLarge(m) {
+			c.server.endTurn(c)
+		}
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/sets"
@@ -177,7 +175,9 @@ func (s *Server) stepAll(e region.Event) {
 	c, now := s.st.SessionConfig(), s.st.Clock()
 	for _, r := range s.st.Regions {
 		effects := r.Life.Advance(&c, now, e)
-		r.Touch()
+		if _, tick := e.(region.Tick); !tick || len(effects) > 0 { // a tick without effects changes nothing
+			r.Touch()
+		}
 		r.EndStream(effects)
 	}
 }
@@ -201,39 +201,49 @@ func (s *Server) step(c *session, e region.Event) {
 func (s *Server) stepRegion(c *session, r *state.Region, e region.Event) {
 	behind := r.Life.Behind()
 	config := s.st.SessionConfig()
-	effects := r.Life.Advance(&config, s.st.Clock(), e)
+	s.stepped(c, r, behind, r.Life.Advance(&config, s.st.Clock(), e))
+}
+
+// stepped handles the effects of a step, before which the region was behind, or was not. The lock is held.
+func (s *Server) stepped(c *session, r *state.Region, behind bool, effects []region.Effect) {
 	r.Touch()
 	if behind && !r.Life.Behind() {
 		s.WakePlacer()
 	}
 	for i := range effects {
-		switch e := &effects[i]; {
-		case e.Kind == region.End && e.Stream == c.shared.Number:
+		if e := &effects[i]; e.Kind == region.End && e.Stream == c.shared.Number {
 			c.shared.Refuse(e.Message)
-		case e.Kind == region.Grant && e.Stream == c.shared.Number:
-			c.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Lease{Lease: &nusav1.LeaseGrant{
-				Id: e.ID, Duration: durationpb.New(e.Lease), LeadershipTerm: leadershipTerm(s.st),
-				Fence: e.Record.Fence, Incarnation: e.Record.Incarnation,
-				Orders: &nusav1.Position{Epoch: s.st.Epoch, Sequence: e.Orders},
-			}}})
 		}
 	}
 }
 
 // requestLease handles a request for a lease, and grants the lease if the region may have it.
 func (s *Server) requestLease(c *session, q *nusav1.LeaseRequest, index uint64) {
+	if g := s.leaseFor(c, q, index); g != nil {
+		c.grant(g, q.GetGranted())
+	}
+}
+
+// leaseFor returns the grant of a lease, or nil.
+func (s *Server) leaseFor(c *session, q *nusav1.LeaseRequest, index uint64) (grant *grantMessage) {
 	st := s.st
 	st.Lock()
 	defer st.Unlock()
 	r := st.Regions[c.region]
 	if r == nil || s.Context.Err() != nil {
-		return // a successor may not know of a lease that begins now
+		return nil // a successor may not know of a lease that begins now
 	}
-	blocked := r.Life.CommitBlocked > 0
-	s.stepRegion(c, r, region.LeaseRequested{
+	blocked, behind := r.Life.CommitBlocked > 0, r.Life.Behind()
+	config := st.SessionConfig()
+	e := region.LeaseRequested{
 		Stream: c.shared.Number, ID: q.GetId(), Granted: q.GetGranted(), CommitBlocked: q.GetCommitBlocked().AsDuration(),
 		Orders: r.Orders.Position().Sequence, Index: index, Ordered: q.GetConfirmed(),
-	})
+	}
+	granted, effects := r.Life.Request(&config, st.Clock(), &e)
+	s.stepped(c, r, behind, effects)
+	if granted {
+		grant = newGrant(&e, &config, &r.Life.Record, st.Epoch)
+	}
 	if c.lateDue {
 		c.wake() // the grant relies on orders that wait
 	}
@@ -243,6 +253,7 @@ func (s *Server) requestLease(c *session, q *nusav1.LeaseRequest, index uint64) 
 	if now := r.Life.CommitBlocked > 0; now != blocked {
 		s.noteCommits(r, now)
 	}
+	return grant
 }
 
 // noteCommits shows that a region cannot commit to its log, or that it can again. The lock is held.
