@@ -79,9 +79,11 @@ func paceCollector(ctx context.Context, budget uint64) {
 			debug.SetGCPercent(percent)
 			last = percent
 		}
+		if release && p.first() {
+			runtime.GC() // the next collection also frees what the pools hold since the load
+		}
 		if release {
-			runtime.GC() // the next collection also frees what the pools hold
-			debug.FreeOSMemory()
+			debug.FreeOSMemory() // it collects first
 		}
 		select {
 		case <-ctx.Done():
@@ -115,10 +117,10 @@ type pacer struct {
 	// latest is the value in allocated of the latest step.
 	latest uint64
 	// quiet is the number of steps since the program was busy. rested: the program has
-	// returned its memory since then, released steps ago.
-	quiet    int
-	rested   bool
-	released int
+	// returned its memory since then, releases times, the last time released steps ago.
+	quiet              int
+	rested             bool
+	releases, released int
 }
 
 // step is called in each paceInterval with the bytes that live in the heap, with all
@@ -136,7 +138,7 @@ func (p *pacer) step(live, allocated, held uint64) (percent int, release bool) {
 	p.latest = allocated
 	p.quiet++
 	if p.quiet > int(restAfter/paceInterval) && !p.rested && !active {
-		p.rested, release = true, true
+		p.rested, p.releases, release = true, 0, true
 	}
 	p.released++
 	unused := held - min(held, live)
@@ -145,9 +147,13 @@ func (p *pacer) step(live, allocated, held uint64) (percent int, release bool) {
 	}
 	if release {
 		p.released = 0
+		p.releases++
 	}
 	return p.percent(live, p.mean), release
 }
+
+// first reports whether the latest release is the first one since the program came to rest.
+func (p *pacer) first() bool { return p.releases == 1 }
 
 // collected is called after each collection, with the time since the one before. It returns
 // GOGC. At rest the heap may grow only by restPercent until the next collection, so a burst of

@@ -89,10 +89,14 @@ func TestNoMemoryReturnsInTheFirstSecondOfALoad(t *testing.T) {
 // little of it does not.
 func TestUnusedMemoryReturnsAtRest(t *testing.T) {
 	p := pacer{budget: 300 * mib}
+	first := 0
 	releases := func(held uint64) (n int) {
 		for range 60 {
 			if _, release := p.step(100*mib, 0, held); release {
 				n++
+				if p.first() {
+					first++
+				}
 			}
 		}
 		return n
@@ -102,6 +106,9 @@ func TestUnusedMemoryReturnsAtRest(t *testing.T) {
 	}
 	if n := releases(120 * mib); n != 6 {
 		t.Errorf("memory returned %d times in a minute, want 6", n)
+	}
+	if first != 1 {
+		t.Errorf("%d of these releases are the first at rest, want 1", first)
 	}
 }
 
