@@ -31,9 +31,30 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	// A second signal ends the process at once, in case the regular end hangs.
 	context.AfterFunc(ctx, stop)
-	code := client.Execute(ctx, newRoot())
+	code := client.Execute(ctx, commands(os.Args[1:]))
 	stop()
 	os.Exit(code)
+}
+
+// roles are the commands of the servers and of the agent, by name.
+var roles = map[string]func() *cobra.Command{
+	"global": globalCommand, "agent": agentCommand,
+	"regional": func() *cobra.Command {
+		c := regionalCommand()
+		c.AddCommand(restoreCommand())
+		return c
+	},
+}
+
+// commands returns the command tree for arguments. A role runs for months, so the tree of a role has no other
+// command: all commands take two megabytes.
+func commands(args []string) *cobra.Command {
+	if len(args) > 0 && roles[args[0]] != nil {
+		root := client.Root()
+		root.AddCommand(roles[args[0]]())
+		return root
+	}
+	return newRoot()
 }
 
 // newRoot returns the command tree. client.Execute runs the tree and prints
@@ -41,11 +62,9 @@ func main() {
 func newRoot() *cobra.Command {
 	root := client.Root()
 	root.AddCommand(client.Commands()...)
-	server := regionalCommand()
-	server.AddCommand(restoreCommand())
 	authority := ca.Command()
 	authority.GroupID = rolesGroup
-	root.AddCommand(globalCommand(), server, agentCommand(), devCommand(), demoCommand(), configCommand(), authority)
-	root.AddCommand(bench.Command(func(ctx context.Context, args []string) int { return client.ExecuteArgs(ctx, newRoot(), args) }))
+	root.AddCommand(roles["global"](), roles["regional"](), roles["agent"](), devCommand(), demoCommand(), configCommand(), authority)
+	root.AddCommand(bench.Command(func(ctx context.Context, args []string) int { return client.ExecuteArgs(ctx, commands(args), args) }))
 	return root
 }
