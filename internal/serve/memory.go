@@ -121,6 +121,10 @@ type pacer struct {
 	quiet              int
 	rested             bool
 	releases, released int
+	// burst: a step has allocated as much as a busy program does, since the latest release. calm is
+	// the number of steps since one allocated more than a quarter of that.
+	burst bool
+	calm  int
 }
 
 // step is called in each paceInterval with the bytes that live in the heap, with all
@@ -131,28 +135,37 @@ func (p *pacer) step(live, allocated, held uint64) (percent int, release bool) {
 	p.mean = (allocated - *oldest) / uint64(meanSteps*paceInterval/time.Second)
 	*oldest = allocated
 	p.steps++
-	active := allocated-p.latest >= uint64(busyRate*paceInterval/time.Second) // the mean shows a load later
+	step, busy := allocated-p.latest, uint64(busyRate*paceInterval/time.Second)
+	active := step >= busy // the mean shows a load later
 	if p.mean >= busyRate && active {
 		p.quiet, p.rested = 0, false
 	}
 	p.latest = allocated
 	p.quiet++
+	if p.calm++; 4*step > busy {
+		p.burst, p.calm = p.burst || active, 0
+	}
 	if p.quiet > int(restAfter/paceInterval) && !p.rested && !active {
 		p.rested, p.releases, release = true, 0, true
 	}
 	p.released++
 	unused := held - min(held, live)
-	if p.rested && !active && p.released >= int(releaseEvery/paceInterval) && unused >= max(leastRelease, live/8) {
-		release = true // a little work at rest, such as checkpoints, has left it
+	if p.rested && !active && unused >= max(leastRelease, live/8) {
+		switch {
+		case p.burst && p.calm >= int(restAfter/paceInterval): // too short to be a load, such as many regions that connect
+			p.releases, release = 0, true
+		case p.released >= int(releaseEvery/paceInterval): // a little work at rest, such as checkpoints
+			release = true
+		}
 	}
 	if release {
-		p.released = 0
+		p.released, p.burst = 0, false
 		p.releases++
 	}
 	return p.percent(live, p.mean), release
 }
 
-// first reports whether the latest release is the first one since the program came to rest.
+// first reports whether the latest release is the first one since a load or a burst.
 func (p *pacer) first() bool { return p.releases == 1 }
 
 // collected is called after each collection, with the time since the one before. It returns

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 )
@@ -109,6 +110,47 @@ func TestUnusedMemoryReturnsAtRest(t *testing.T) {
 	}
 	if first != 1 {
 		t.Errorf("%d of these releases are the first at rest, want 1", first)
+	}
+}
+
+// TestMemoryReturnsAfterABurst: what a burst at rest leaves returns soon, though the burst is too short to be a load.
+// A slow load returns it no sooner than rest does.
+func TestMemoryReturnsAfterABurst(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		after uint64 // allocated in each second after the burst
+		want  []int
+	}{
+		{"burst", mib, []int{8, 18, 28}},
+		{"burst and a slow load", 12 * mib, []int{13, 23}},
+	} {
+		p := pacer{budget: 300 * mib}
+		allocated := uint64(0)
+		var released, first []int
+		for second := range 31 {
+			switch {
+			case second == 5:
+				allocated += 70 * mib
+			case second > 5:
+				allocated += c.after
+			}
+			held := uint64(100 * mib)
+			if second >= 5 {
+				held = 150 * mib
+			}
+			if _, release := p.step(100*mib, allocated, held); release && second >= 5 {
+				released = append(released, second)
+				if p.first() {
+					first = append(first, second)
+				}
+			}
+		}
+		if !slices.Equal(released, c.want) {
+			t.Errorf("%s in second 5: memory returned in seconds %v, want %v", c.name, released, c.want)
+		}
+		if c.after == mib && !slices.Equal(first, []int{8}) {
+			t.Errorf("%s: the first releases come in seconds %v, want 8", c.name, first)
+		}
 	}
 }
 
