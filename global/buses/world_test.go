@@ -76,10 +76,12 @@ type fakeBroker struct {
 	down   bool
 	refuse int
 	hang   bool
-	got    []broker.Message
-	open   int
-	dials  int
-	lost   chan struct{}
+	// ended says why the calls that hung have ended.
+	ended []error
+	got   []broker.Message
+	open  int
+	dials int
+	lost  chan struct{}
 }
 
 var errDown = errors.New("connection refused")
@@ -101,6 +103,7 @@ func (b *fakeBroker) dial(context.Context, *broker.Target, broker.Sink) (broker.
 func (b *fakeBroker) Publish(ctx context.Context, all []broker.Message) (int, error) {
 	if b.hangs() {
 		<-ctx.Done()
+		b.set(func() { b.ended = append(b.ended, ctx.Err()) })
 		return 0, ctx.Err()
 	}
 	b.mu.Lock()
