@@ -13,7 +13,7 @@ LDFLAGS  := -s -w -X github.com/nusa-scheduler/nusa/internal/serve.Version=$(VER
 # go test with the failures repeated at the end.
 TEST     := GO=$(GO) .ci/gotest
 
-.PHONY: build web web-test demo test race fuzz vulncheck check generated lint sim sim-planted proto gpu-check oracle integration integration-deploy integration-web integration-long bench bench-federation bench-quick clean help
+.PHONY: build web web-test demo test race fuzz vulncheck check generated lint sim sim-planted proto gpu-check oracle integration integration-long bench bench-federation bench-quick clean help
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,18 +84,13 @@ oracle: ## compare plans of 100,000 random regions and federations with a brute-
 	$(LEDGER) 'TestIndexDecidesAsBruteForce, 100,000 draws' $(TEST) ./global/place -run '^TestIndexDecidesAsBruteForce$$' -rapid.checks=100000 -count=1 -timeout 2h -v
 	$(LEDGER) 'TestNearGroupsGoWhereBruteForceSends, 10,000 draws' $(TEST) ./global/place -run '^TestNearGroupsGoWhereBruteForceSends$$' -rapid.checks=10000 -count=1 -timeout 2h -v
 
-# The tests of deploy/local mostly wait, so they run at the same time, and web/e2e runs beside them. deploy/local has
-# real agents with Docker and Incus. integration-long has the suites of the two drivers.
-INTEGRATION := $(TEST) $(TESTFLAGS) -tags=$(TAGS),integration -count=1 -timeout 15m
+# deploy/local kills servers and measures times, so it runs alone; its tests mostly wait, so they run at
+# the same time. It has real agents with Docker and Incus. integration-long has the suites of the two drivers.
+INTEGRATION := $(TEST) $(TESTFLAGS) -tags=$(TAGS),integration -count=1 -timeout 10m
 LONG        := ^(TestKeysRotate|TestRootOfFilesRotates|TestRunbooks|TestReplaceMachines|TestWorkReturnsByItself)$$
 KILLED      := ^TestServerKilledAtFiveThousand$$
 integration: build ## test real processes: kill -9, recovery, agents with engines, a browser, the docs' commands
-	@$(MAKE) --no-print-directory -j 2 integration-deploy integration-web
-
-integration-deploy:
 	$(INTEGRATION) -p 1 -parallel 6 -skip '$(LONG)|$(KILLED)' ./deploy/...
-
-integration-web:
 	$(INTEGRATION) -p 1 ./web/e2e
 
 LEDGER   := .ci/ledger deploy/LEDGER.md
