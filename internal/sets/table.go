@@ -34,9 +34,18 @@ var tables = sync.Pool{New: func() any {
 	return &table{edges: &nusav1.EdgeTable{}, names: map[string]string{}}
 }}
 
+// isSmall reports whether the memory of the table may be kept. In a malformed table each list has a length of its own.
+func (t *table) isSmall() bool {
+	e := t.edges
+	return max(
+		cap(e.Regions), cap(e.States), cap(e.P50), cap(e.P90), cap(e.P99), cap(e.Min), cap(e.Jitter),
+		cap(e.Samples), cap(e.SetAside), cap(e.Loss), cap(e.LossOut), cap(e.LossBack), cap(e.Ages),
+	) <= keptEdges
+}
+
 // put returns a table to tables.
 func (t *table) put() {
-	if cap(t.edges.Regions) > keptEdges || cap(t.edges.Ages) > keptEdges {
+	if !t.isSmall() {
 		return
 	}
 	e := t.edges

@@ -37,3 +37,36 @@ func TestTableIsDecodedAsByTheLibrary(t *testing.T) {
 		used.put()
 	}
 }
+
+// TestLargeListsAreNotKept: the memory of a table is not used again if any of its lists is large.
+func TestLargeListsAreNotKept(t *testing.T) {
+	numbers, differences := make([]uint32, keptEdges+1), make([]int32, keptEdges+1)
+	for name, c := range map[string]struct {
+		edges *nusav1.EdgeTable
+		small bool
+	}{
+		"no list":   {&nusav1.EdgeTable{}, true},
+		"regions":   {&nusav1.EdgeTable{Regions: make([]string, keptEdges+1)}, false},
+		"states":    {&nusav1.EdgeTable{States: make([]byte, keptEdges+1)}, false},
+		"p50":       {&nusav1.EdgeTable{P50: numbers}, false},
+		"p90":       {&nusav1.EdgeTable{P90: differences}, false},
+		"p99":       {&nusav1.EdgeTable{P99: differences}, false},
+		"min":       {&nusav1.EdgeTable{Min: differences}, false},
+		"jitter":    {&nusav1.EdgeTable{Jitter: differences}, false},
+		"samples":   {&nusav1.EdgeTable{Samples: numbers}, false},
+		"set aside": {&nusav1.EdgeTable{SetAside: numbers}, false},
+		"loss":      {&nusav1.EdgeTable{Loss: numbers}, false},
+		"loss out":  {&nusav1.EdgeTable{LossOut: numbers}, false},
+		"loss back": {&nusav1.EdgeTable{LossBack: numbers}, false},
+		"ages":      {&nusav1.EdgeTable{Ages: numbers}, false},
+	} {
+		raw, err := proto.Marshal(c.edges)
+		if err != nil {
+			t.Fatal(err)
+		}
+		used := &table{edges: &nusav1.EdgeTable{}, names: map[string]string{}}
+		if err := used.decode(raw); err != nil || used.isSmall() != c.small {
+			t.Errorf("%s: small = %t, %v", name, used.isSmall(), err)
+		}
+	}
+}
