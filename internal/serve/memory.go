@@ -23,8 +23,8 @@ const (
 	// collectEvery is the interval of collections that costs little. A program that
 	// allocates less than the budget in that time gets less memory than the budget.
 	collectEvery = 10 * time.Second
-	// releaseEvery is the least time between two releases of memory at rest. leastRelease bytes must be
-	// unused then, and an eighth of what lives in the heap.
+	// releaseEvery is the least time between two releases of memory at rest without a burst. leastRelease bytes
+	// must be unused then, and an eighth of what lives in the heap.
 	releaseEvery = 10 * time.Second
 	leastRelease = 8 << 20
 	// busyRate is the number of bytes that a busy program allocates in a second, both in the latest
