@@ -103,7 +103,11 @@ func testEndedAgent(t *testing.T, signal syscall.Signal) {
 	if r := m.untilState("bbbb", failed); r.GetTasks()["main"].GetExitCode() != 5 {
 		t.Errorf("the missed exit is reported as %v", r)
 	}
-	untilOutput(t, nusav1.NewAllocationsClient(m.conn()), "up\n") // a task runs before its shell writes
+	client := nusav1.NewAllocationsClient(m.conn())
+	untilOutput(t, client, "up\n") // a task runs before its shell writes
+	if out, _ := readLogs(t, client, &nusav1.LogsRequest{Allocation: "aaaa"}); out != "up\n" {
+		t.Errorf("its output is %q", out)
+	}
 	text, err := os.ReadFile(starts)
 	if err != nil || strings.Count(string(text), "\n") != 1 {
 		t.Fatalf("started as processes %q: %v", text, err)

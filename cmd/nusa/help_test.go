@@ -40,3 +40,30 @@ func TestHelpFits80Columns(t *testing.T) {
 		t.Errorf("only %d commands", checked)
 	}
 }
+
+// TestRoleHasNoOtherCommand: the command tree of a role has only that role, with the same help as in the whole tree.
+func TestRoleHasNoOtherCommand(t *testing.T) {
+	help := func(root *cobra.Command, role string) string {
+		var out strings.Builder
+		root.SetOut(&out)
+		root.SetArgs([]string{role, "--help"})
+		if err := root.ExecuteContext(t.Context()); err != nil {
+			t.Error(err)
+		}
+		return out.String()
+	}
+	for role := range roles {
+		alone := commands([]string{role, "--data-dir", "d"})
+		if all := alone.Commands(); len(all) != 1 || all[0].Name() != role {
+			t.Errorf("the tree of %s has %d commands", role, len(all))
+		}
+		if got, want := help(alone, role), help(newRoot(), role); got != want || want == "" {
+			t.Errorf("%s --help:\n%s\nwant\n%s", role, got, want)
+		}
+	}
+	for _, args := range [][]string{nil, {"job", "run"}, {"help", "global"}, {"--help", "global"}} {
+		if got, want := len(commands(args).Commands()), len(newRoot().Commands()); got != want {
+			t.Errorf("%v: %d commands, want %d", args, got, want)
+		}
+	}
+}
