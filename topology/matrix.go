@@ -304,13 +304,8 @@ func (m *Matrix) Present(now, stale time.Duration, p Predictor) *View {
 	return v
 }
 
-// Column returns measurements to a region, sorted by From: the edges that were set after
-// since, and the edges that became stale after since by the rule of View.
-func (m *Matrix) Column(to string, since, now, stale time.Duration) []Edge {
-	return m.AppendColumn(nil, to, since, now, stale)
-}
-
-// AppendColumn appends what Column returns to out.
+// AppendColumn appends measurements to a region to out, sorted by From: the edges that were set
+// after since, and the edges that became stale after since by the rule of View.
 func (m *Matrix) AppendColumn(out []Edge, to string, since, now, stale time.Duration) []Edge {
 	j, ok := m.index[to]
 	if !ok {

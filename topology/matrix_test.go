@@ -232,7 +232,7 @@ func TestConfirm(t *testing.T) {
 	}
 	m.Replace("a", row, time.Second)
 	age := func(to string, now time.Duration) time.Duration { return m.View(now, stale, nil).Edge("a", to).Age }
-	column := func(to string, since, now time.Duration) int { return len(m.Column(to, since, now, stale)) }
+	column := func(to string, since, now time.Duration) int { return len(m.AppendColumn(nil, to, since, now, stale)) }
 	if column("b", 0, time.Second) != 1 || !m.SetSince("b", 0) {
 		t.Error("a new row is not sent to the other ends")
 	}

@@ -30,7 +30,7 @@ func TestColumnsAreDeltas(t *testing.T) {
 		{41 * time.Second, 50 * time.Second, ""},
 	} {
 		got := ""
-		for _, e := range m.Column("c", tc.since, tc.now, rowStale) {
+		for _, e := range m.AppendColumn(nil, "c", tc.since, tc.now, rowStale) {
 			got += fmt.Sprintf("%s %s %s, ", e.From, e.State, e.Age)
 		}
 		if got != tc.want {
