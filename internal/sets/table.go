@@ -15,7 +15,7 @@ import (
 // regions.
 type table struct {
 	edges *nusav1.EdgeTable
-	// names has the names of regions in earlier tables, by themselves.
+	// names maps the name of each region in earlier tables to itself, so that all tables share one string for a name.
 	names map[string]string
 }
 
@@ -58,7 +58,7 @@ func (t *table) put() {
 	tables.Put(t)
 }
 
-// setLength sets the length of lists. The values of the items are any.
+// setLength sets the length of lists. The caller sets every item afterwards.
 func setLength[V any](n int, lists ...*[]V) {
 	for _, list := range lists {
 		if n > cap(*list) {
