@@ -20,7 +20,7 @@ func TestTableIsDecodedAsByTheLibrary(t *testing.T) {
 	names := encode(&nusav1.EdgeTable{Regions: []string{"a", "b", "a"}})
 	values := encode(&nusav1.EdgeTable{States: []byte{1}, P50: []uint32{2}, P90: []int32{3}, Loss: []uint32{4}, Ages: []uint32{5, 6}})
 	longer := encode(&nusav1.EdgeTable{Regions: []string{"c"}, States: []byte{1, 2, 3}, LossOut: []uint32{7}})
-	unknown := []byte{15<<3 | 0, 1}
+	unknown := []byte{15 << 3, 1}
 	used := &table{edges: &nusav1.EdgeTable{}, names: map[string]string{}}
 	for k, raw := range [][]byte{
 		{}, names, append(names, values...), append(values, names...), append(append(names, values...), longer...), longer, append(unknown, names...),
