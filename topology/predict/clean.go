@@ -2,6 +2,8 @@ package predict
 
 import (
 	"cmp"
+	"iter"
+	"maps"
 	"math"
 	"slices"
 
@@ -66,52 +68,80 @@ type Pair struct {
 // contradict. The pairs are sorted. The rejections are in the order of the samples.
 // Samples from a region to itself are ignored.
 func Clean(regions int, samples []Sample, locations []*topology.Location) ([]Pair, []Rejection) {
+	order := make([]int, len(samples))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(x, y int) int { return comparePairs(samples[x].pair(), samples[y].pair()) })
+	return clean(regions, func(yield func(int, Sample) bool) {
+		for _, i := range order {
+			if !yield(i, samples[i]) {
+				return
+			}
+		}
+	}, locations)
+}
+
+// clean is Clean for samples that are sorted by their pairs. samples yields the same samples
+// each time, with their indexes. So they need not be in memory: all samples of a thousand
+// regions would take 32 MB.
+func clean(regions int, samples iter.Seq2[int, Sample], locations []*topology.Location) ([]Pair, []Rejection) {
 	flaws := map[int]Flaw{}
 	reject := func(i int, f Flaw) { flaws[i] = f }
-	good := make([]int, 0, len(samples))
-	for i, s := range samples {
-		if f := s.flaw(regions); f != "" {
-			reject(i, f)
-		} else if s.From != s.To {
-			good = append(good, i)
-		}
-	}
-	good = withoutTooFast(regions, samples, good, locations, reject)
-	slices.SortStableFunc(good, func(x, y int) int { return compareEnds(samples[x], samples[y]) })
-	ends := 0
-	for k := range good {
-		if k == 0 || compareEnds(samples[good[k-1]], samples[good[k]]) != 0 {
-			ends++
-		}
-	}
-	pairs := make([]Pair, 0, ends)
+	number, tooFast := survey(regions, samples, locations)
+	pairs := make([]Pair, 0, number)
 	var disputed []dispute
-	for rest := good; len(rest) > 0; {
-		end := 1
-		for end < len(rest) && compareEnds(samples[rest[0]], samples[rest[end]]) == 0 {
-			end++
+	var of []numbered // the possible samples of a pair
+	mergePair := func() {
+		if len(of) == 0 {
+			return
 		}
-		p, d := merge(samples, rest[:end], reject)
-		rest = rest[end:]
+		p, d := merge(of, reject)
 		if d != nil {
 			disputed = append(disputed, *d)
 		} else {
 			pairs = append(pairs, p)
 		}
+		of = of[:0]
 	}
-	pairs, strays := withoutStrays(regions, resolveDisputes(regions, pairs, disputed, reject))
-	rejected := make([]Rejection, 0, len(flaws))
 	for i, s := range samples {
-		f := flaws[i]
-		if f == "" {
-			f = strays[[2]int{min(s.From, s.To), max(s.From, s.To)}]
+		if len(of) > 0 && comparePairs(of[0].pair(), s.pair()) != 0 {
+			mergePair()
 		}
-		if f != "" {
-			rejected = append(rejected, Rejection{i, f})
+		switch f := s.flaw(regions); {
+		case f != "":
+			reject(i, f)
+		case s.From == s.To:
+		case tooFast(s):
+			reject(i, FlawLight)
+		default:
+			of = append(of, numbered{s, i})
 		}
+	}
+	mergePair()
+	pairs, strays := withoutStrays(regions, resolveDisputes(regions, pairs, disputed, reject))
+	if len(strays) > 0 {
+		for i, s := range samples {
+			if f := strays[s.pair()]; f != "" && flaws[i] == "" {
+				reject(i, f)
+			}
+		}
+	}
+	rejected := make([]Rejection, 0, len(flaws))
+	for _, i := range slices.Sorted(maps.Keys(flaws)) {
+		rejected = append(rejected, Rejection{i, flaws[i]})
 	}
 	return pairs, rejected
 }
+
+// numbered is a sample with its index.
+type numbered struct {
+	Sample
+	index int
+}
+
+// pair returns the pair of the sample, regardless of the direction, without a round trip.
+func (s Sample) pair() Pair { return Pair{A: min(s.From, s.To), B: max(s.From, s.To)} }
 
 // flaw returns why the sample by itself is impossible; "" if it is possible.
 func (s Sample) flaw(regions int) Flaw {
@@ -132,43 +162,36 @@ func (s Sample) flaw(regions int) Flaw {
 	return ""
 }
 
-// compareEnds orders samples by their pair of regions, regardless of the direction.
-func compareEnds(x, y Sample) int {
-	if d := min(x.From, x.To) - min(y.From, y.To); d != 0 {
-		return d
-	}
-	return max(x.From, x.To) - max(y.From, y.To)
-}
-
-// withoutTooFast rejects samples that are faster than light in fibre. But if a region has
-// at least three such samples, and these are at least a quarter of its samples, the
-// location of the region counts as wrong, and the samples are not rejected.
-func withoutTooFast(regions int, samples []Sample, good []int, locations []*topology.Location, reject func(int, Flaw)) []int {
-	if len(locations) < regions {
-		return good
-	}
-	tooFast := func(s Sample) bool {
+// survey returns the number of pairs with possible samples, and a function that reports whether a
+// sample is faster than light in fibre. But if a region has at least three such samples, and these
+// are at least a quarter of its samples, the location of the region counts as wrong, and
+// the samples do not count as faster.
+func survey(regions int, samples iter.Seq2[int, Sample], locations []*topology.Location) (pairs int, tooFast func(Sample) bool) {
+	located := len(locations) >= regions
+	faster := func(s Sample) bool {
 		a, b := locations[s.From], locations[s.To]
 		return a != nil && b != nil && s.RTT < (topology.GreatCircle(*a, *b)-placeKM)*fibreMS
 	}
 	all, fast := make([]int, regions), make([]int, regions)
-	for _, i := range good {
-		for _, end := range []int{samples[i].From, samples[i].To} {
+	last := Pair{A: -1}
+	for _, s := range samples {
+		if s.From == s.To || s.flaw(regions) != "" {
+			continue
+		}
+		if p := s.pair(); p != last {
+			last = p
+			pairs++
+		}
+		beyond := located && faster(s)
+		for _, end := range [2]int{s.From, s.To} {
 			all[end]++
-			if tooFast(samples[i]) {
+			if beyond {
 				fast[end]++
 			}
 		}
 	}
 	wrong := func(region int) bool { return fast[region] >= 3 && 4*fast[region] >= all[region] }
-	return slices.DeleteFunc(good, func(i int) bool {
-		s := samples[i]
-		bad := tooFast(s) && !wrong(s.From) && !wrong(s.To)
-		if bad {
-			reject(i, FlawLight)
-		}
-		return bad
-	})
+	return pairs, func(s Sample) bool { return located && !wrong(s.From) && !wrong(s.To) && faster(s) }
 }
 
 // odd reports whether two round trips of one pair contradict each other.
@@ -185,26 +208,25 @@ type dispute struct {
 // merge makes one value from the samples of a pair. It sorts of. It returns a dispute if the two
 // directions contradict each other. The median of an even number of values is the lower
 // one of the two in the middle, because errors make a round trip longer.
-func merge(samples []Sample, of []int, reject func(int, Flaw)) (Pair, *dispute) {
-	p := Pair{A: min(samples[of[0]].From, samples[of[0]].To), B: max(samples[of[0]].From, samples[of[0]].To)}
+func merge(of []numbered, reject func(int, Flaw)) (Pair, *dispute) {
+	p := of[0].pair()
 	// The samples of A to B come first, then those of B to A.
-	slices.SortStableFunc(of, func(x, y int) int { return samples[x].From - samples[y].From })
-	split := slices.IndexFunc(of, func(i int) bool { return samples[i].From == p.B })
+	slices.SortStableFunc(of, func(x, y numbered) int { return cmp.Or(x.From-y.From, cmp.Compare(x.RTT, y.RTT)) })
+	split := slices.IndexFunc(of, func(s numbered) bool { return s.From == p.B })
 	if split < 0 {
 		split = len(of)
 	}
-	ways := [2][]int{of[:split:split], of[split:]}
+	ways := [2][]numbered{of[:split:split], of[split:]}
 	var middle [2]float64
 	for w, way := range ways {
 		if len(way) == 0 {
 			continue
 		}
-		slices.SortStableFunc(way, func(x, y int) int { return cmp.Compare(samples[x].RTT, samples[y].RTT) })
-		middle[w] = samples[way[(len(way)-1)/2]].RTT
-		ways[w] = slices.DeleteFunc(way, func(i int) bool {
-			bad := odd(samples[i].RTT, middle[w])
+		middle[w] = way[(len(way)-1)/2].RTT
+		ways[w] = slices.DeleteFunc(way, func(s numbered) bool {
+			bad := odd(s.RTT, middle[w])
 			if bad {
-				reject(i, FlawOdd)
+				reject(s.index, FlawOdd)
 			}
 			return bad
 		})
@@ -221,9 +243,17 @@ func merge(samples []Sample, of []int, reject func(int, Flaw)) (Pair, *dispute) 
 		if there > back {
 			short, long = 1, 0
 		}
-		return p, &dispute{Pair{p.A, p.B, middle[short]}, Pair{p.A, p.B, middle[long]}, ways[short], ways[long]}
+		return p, &dispute{Pair{p.A, p.B, middle[short]}, Pair{p.A, p.B, middle[long]}, indexes(ways[short]), indexes(ways[long])}
 	}
 	return p, nil
+}
+
+func indexes(of []numbered) []int {
+	out := make([]int, len(of))
+	for k, s := range of {
+		out[k] = s.index
+	}
+	return out
 }
 
 // resolveDisputes decides by third regions which direction of a pair is right. If third
@@ -247,40 +277,26 @@ func resolveDisputes(regions int, pairs []Pair, disputed []dispute, reject func(
 	return pairs
 }
 
-func comparePairs(x, y Pair) int {
-	if x.A != y.A {
-		return x.A - y.A
-	}
-	return x.B - y.B
-}
+// comparePairs orders pairs by their regions.
+func comparePairs(x, y Pair) int { return cmp.Or(x.A-y.A, x.B-y.B) }
 
-// witnesses holds the measured round trips of every region, sorted by the region at the
-// other end.
-type witnesses [][]end
-
-type end struct {
-	region int
-	rtt    float64
+// witnesses holds the measured round trips between n regions in milliseconds, in both
+// directions, at index i*n + j; 0 = not measured.
+type witnesses struct {
+	n   int
+	rtt []float32
 }
 
 func newWitnesses(regions int, pairs []Pair) witnesses {
-	w, counts := make(witnesses, regions), make([]int, regions)
+	w := witnesses{regions, make([]float32, regions*regions)}
 	for _, p := range pairs {
-		counts[p.A]++
-		counts[p.B]++
-	}
-	all := make([]end, 0, 2*len(pairs))
-	for i, n := range counts {
-		w[i], all = all[:0:n], all[n:n]
-	}
-	for _, p := range pairs { // visit the pairs in order, so that the lists of both ends are sorted
-		w[p.B] = append(w[p.B], end{p.A, p.RTT})
-	}
-	for _, p := range pairs {
-		w[p.A] = append(w[p.A], end{p.B, p.RTT})
+		w.rtt[p.A*w.n+p.B], w.rtt[p.B*w.n+p.A] = float32(p.RTT), float32(p.RTT)
 	}
 	return w
 }
+
+// of returns the round trips of a region to all regions.
+func (w witnesses) of(region int) []float32 { return w.rtt[region*w.n : (region+1)*w.n] }
 
 // flaw compares a pair with the bounds of the triangle inequality over third regions k:
 // |ak − bk| ≤ ab ≤ ak + kb. Real routes often break this inequality by far. So the bounds
@@ -293,25 +309,25 @@ func (w witnesses) flaw(p Pair) Flaw {
 	// are few third regions. These counts give the same result as a comparison with the
 	// sorted bounds, and need no sorting.
 	n, short, long, veryLong := 0, 0, 0, 0
-	for a, b := w[p.A], w[p.B]; len(a) > 0 && len(b) > 0 && n < maxWitnesses; {
-		switch d := a[0].region - b[0].region; {
-		case d < 0:
-			a = a[1:]
-		case d > 0:
-			b = b[1:]
-		default:
-			lower, upper := math.Abs(a[0].rtt-b[0].rtt), a[0].rtt+b[0].rtt
-			n++
-			if farFactor*p.RTT < lower-oddMS {
-				short++
-			}
-			if p.RTT > farFactor*upper+farMS {
-				long++
-			}
-			if p.RTT > farFactor*upper+fewMS {
-				veryLong++
-			}
-			a, b = a[1:], b[1:]
+	back := w.of(p.B)
+	for k, there := range w.of(p.A) {
+		if there == 0 || back[k] == 0 {
+			continue
+		}
+		ak, kb := float64(there), float64(back[k])
+		lower, upper := math.Abs(ak-kb), ak+kb
+		n++
+		if farFactor*p.RTT < lower-oddMS {
+			short++
+		}
+		if p.RTT > farFactor*upper+farMS {
+			long++
+		}
+		if p.RTT > farFactor*upper+fewMS {
+			veryLong++
+		}
+		if n == maxWitnesses {
+			break
 		}
 	}
 	switch {
@@ -330,14 +346,14 @@ func (w witnesses) flaw(p Pair) Flaw {
 }
 
 // withoutStrays removes the pairs that third regions contradict. It returns the other
-// pairs, and the flaws of the removed ones.
-func withoutStrays(regions int, pairs []Pair) (kept []Pair, strays map[[2]int]Flaw) {
+// pairs, and the flaws of the removed ones by their pair without a round trip.
+func withoutStrays(regions int, pairs []Pair) (kept []Pair, strays map[Pair]Flaw) {
 	third := newWitnesses(regions, pairs)
-	strays = map[[2]int]Flaw{}
+	strays = map[Pair]Flaw{}
 	kept = slices.DeleteFunc(pairs, func(p Pair) bool {
 		f := third.flaw(p)
 		if f != "" {
-			strays[[2]int{p.A, p.B}] = f
+			strays[Pair{A: p.A, B: p.B}] = f
 		}
 		return f != ""
 	})

@@ -11,10 +11,10 @@ import (
 // sortedFlaw does what the comment of witnesses.flaw says: it sorts the bounds.
 func sortedFlaw(w witnesses, p Pair) Flaw {
 	var lower, upper []float64
-	for _, a := range w[p.A] {
-		i := slices.IndexFunc(w[p.B], func(b end) bool { return b.region == a.region })
-		if i >= 0 && len(lower) < maxWitnesses {
-			lower, upper = append(lower, math.Abs(a.rtt-w[p.B][i].rtt)), append(upper, a.rtt+w[p.B][i].rtt)
+	for k := range w.n {
+		a, b := float64(w.of(p.A)[k]), float64(w.of(p.B)[k])
+		if a > 0 && b > 0 && len(lower) < maxWitnesses {
+			lower, upper = append(lower, math.Abs(a-b)), append(upper, a+b)
 		}
 	}
 	slices.Sort(lower)

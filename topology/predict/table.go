@@ -2,6 +2,7 @@ package predict
 
 import (
 	"cmp"
+	"iter"
 	"math"
 	"slices"
 	"time"
@@ -45,26 +46,22 @@ type Table struct {
 	doubted map[[2]int]bool
 }
 
-// samplesOf returns the regions of a view, and the measured medians as samples.
-func samplesOf(v *topology.View) (regions []topology.Region, samples []Sample) {
-	regions = v.Regions()
-	n := 0 // counted first, because a thousand regions have a million samples
-	for i := range regions {
-		for j := range regions {
-			if _, _, ok := v.MeasuredAt(i, j); ok && i != j {
-				n++
+// samplesOf yields the measured medians of a view, sorted by their pairs. The index of a sample is
+// i*n + j.
+func samplesOf(v *topology.View) iter.Seq2[int, Sample] {
+	n := len(v.Names())
+	return func(yield func(int, Sample) bool) {
+		for i := range n {
+			for j := i + 1; j < n; j++ {
+				for _, way := range [2][2]int{{i, j}, {j, i}} {
+					p50, least, ok := v.MeasuredAt(way[0], way[1])
+					if ok && !yield(way[0]*n+way[1], Sample{From: way[0], To: way[1], RTT: milliseconds(p50), Min: milliseconds(least)}) {
+						return
+					}
+				}
 			}
 		}
 	}
-	samples = make([]Sample, 0, n)
-	for i := range regions {
-		for j := range regions {
-			if p50, least, ok := v.MeasuredAt(i, j); ok && i != j {
-				samples = append(samples, Sample{From: i, To: j, RTT: milliseconds(p50), Min: milliseconds(least)})
-			}
-		}
-	}
-	return regions, samples
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
@@ -74,24 +71,25 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 // used. NewTable costs as much as Fit with at most 64 samples a region, plus less than a
 // microsecond for each pair without a measurement.
 func NewTable(v *topology.View, seed uint64) *Table {
-	regions, samples := samplesOf(v)
+	regions, samples := v.Regions(), samplesOf(v)
 	n := len(regions)
 	t := &Table{
 		n: n, names: v.Names(), number: make(map[string]int, n), rtt: make([]topology.Span, n*(n-1)/2), relErr: make([]uint16, n*(n-1)/2),
-		medians: make([]topology.Span, n*n), count: len(samples), doubted: map[[2]int]bool{},
+		medians: make([]topology.Span, n*n), doubted: map[[2]int]bool{},
 	}
 	locations := make([]*topology.Location, n)
 	for i := range regions {
 		locations[i] = regions[i].Location
 	}
-	for _, s := range samples {
-		t.medians[s.From*n+s.To] = spanOf(s.RTT)
+	for k, s := range samples {
+		t.medians[k] = spanOf(s.RTT)
+		t.count++
 	}
-	pairs, rejected := Clean(n, samples, locations)
+	pairs, rejected := clean(n, samples, locations)
 	for _, r := range rejected {
-		s := samples[r.Sample]
-		t.doubted[[2]int{s.From, s.To}] = true
-		t.doubts = append(t.doubts, topology.Doubt{From: regions[s.From].Name, To: regions[s.To].Name, Why: string(r.Flaw)})
+		from, to := r.Sample/n, r.Sample%n
+		t.doubted[[2]int{from, to}] = true
+		t.doubts = append(t.doubts, topology.Doubt{From: regions[from].Name, To: regions[to].Name, Why: string(r.Flaw)})
 	}
 	known, gap := make([]int, n), errorOf(t.gap())
 	for _, p := range pairs {

@@ -93,3 +93,30 @@ func TestTablePredictsAndDoubts(t *testing.T) {
 		t.Error("outdated without a noticeable change")
 	}
 }
+
+// BenchmarkNewTable makes a table from the measurements of all pairs.
+func BenchmarkNewTable(b *testing.B) {
+	for _, n := range []int{100, 1000} {
+		rtt := plane(n, 1)
+		m := topology.NewMatrix()
+		regions := make([]topology.Region, n)
+		for i := range regions {
+			regions[i].Name = fmt.Sprintf("r%04d", i)
+		}
+		m.SetRegions(regions)
+		for i := range n {
+			for j := range n {
+				if d := time.Duration(rtt(i, j) * 1e6); i != j {
+					m.Set(topology.Edge{From: regions[i].Name, To: regions[j].Name, State: topology.OK, Source: topology.Measured, P50: d, P90: d, P99: d, Min: d}, 0)
+				}
+			}
+		}
+		v := m.View(0, 0, nil)
+		b.Run(fmt.Sprintf("regions=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				NewTable(v, 1)
+			}
+		})
+	}
+}
