@@ -373,26 +373,23 @@ func (p *placed) update(st *State, now time.Duration) bool {
 // report. The caller must not change its maps. The lock is held.
 func (r *Region) reported() *place.Region {
 	if r.fromReport == nil {
-		r.fromReport = reportToPlace(r.Name, r.Report)
+		r.fromReport = reportToPlace(r.Name, r.Report, &place.Region{})
 	}
 	return r.fromReport
 }
 
-func reportToPlace(name string, rep *nusav1.RegionReport) *place.Region {
-	out := &place.Region{Name: name, SlotsRevision: rep.GetSlotsRevision(), Fits: make(map[uint64]int, len(rep.GetShape().GetFits()))}
-	for _, f := range rep.GetShape().GetFits() {
-		out.Fits[f.GetAsk()] = int(f.GetCount())
-		if f.GetCount() == 0 && f.GetReason() != nusav1.Reason_REASON_UNSPECIFIED {
-			if out.NoFitReasons == nil {
-				out.NoFitReasons = map[uint64]place.Returned{}
-			}
-			out.NoFitReasons[f.GetAsk()] = place.Returned{
-				Region: name, Reason: ReasonFromProto(f.GetReason()), Message: f.GetMessage(), ReasonText: reason.WithMessage(f.GetReason(), f.GetMessage()),
-			}
-		}
+// reportToPlace returns a report in the form that package place takes. was is the earlier report, and the result
+// shares what has not changed: the reports of a region at rest are equal.
+func reportToPlace(name string, rep *nusav1.RegionReport, was *place.Region) *place.Region {
+	out := &place.Region{Name: name, SlotsRevision: rep.GetSlotsRevision(), Fits: was.Fits, NoFitReasons: was.NoFitReasons, Bins: was.Bins}
+	if fits := rep.GetShape().GetFits(); !sameFits(was, fits) {
+		out.Fits, out.NoFitReasons = fitsToPlace(name, fits)
 	}
-	for _, b := range rep.GetShape().GetBins() {
-		out.Bins = append(out.Bins, place.Bin{Nodes: max(0, int(b.GetNodes())), Free: resourcesToPlace(b.GetFree()), Pool: b.GetPool()})
+	if bins := rep.GetShape().GetBins(); !slices.EqualFunc(was.Bins, bins, func(w place.Bin, b *nusav1.ShapeBin) bool { return w == binToPlace(b) }) {
+		out.Bins = make([]place.Bin, len(bins))
+		for i, b := range bins {
+			out.Bins[i] = binToPlace(b)
+		}
 	}
 	out.Free, out.Capacity = resourcesToPlace(rep.GetFree()), resourcesToPlace(rep.GetCapacity())
 	out.CPUUtilisation, out.MemoryUtilisation = rep.GetUtilisation().GetCpu(), rep.GetUtilisation().GetMemory()
@@ -401,6 +398,49 @@ func reportToPlace(name string, rep *nusav1.RegionReport) *place.Region {
 	}
 	out.NodesReady, out.QueueLength = int(rep.GetNodesReady()), int(rep.GetQueueLength())
 	return out
+}
+
+// sameFits reports whether fitsToPlace would return the fits and reasons of an earlier report.
+func sameFits(was *place.Region, fits []*nusav1.FitCount) bool {
+	if was.Fits == nil || len(was.Fits) != len(fits) {
+		return false
+	}
+	for _, f := range fits {
+		n, known := was.Fits[f.GetAsk()]
+		no, refused := was.NoFitReasons[f.GetAsk()]
+		if !known || n != int(f.GetCount()) || refused != saysWhyNot(f) ||
+			refused && (no.Reason != ReasonFromProto(f.GetReason()) || no.Message != f.GetMessage()) {
+			return false
+		}
+	}
+	return true
+}
+
+// fitsToPlace returns how often each ask fits, and why some fit nowhere.
+func fitsToPlace(name string, fits []*nusav1.FitCount) (counts map[uint64]int, reasons map[uint64]place.Returned) {
+	counts = make(map[uint64]int, len(fits))
+	for _, f := range fits {
+		counts[f.GetAsk()] = int(f.GetCount())
+		if !saysWhyNot(f) {
+			continue
+		}
+		if reasons == nil {
+			reasons = map[uint64]place.Returned{}
+		}
+		reasons[f.GetAsk()] = place.Returned{
+			Region: name, Reason: ReasonFromProto(f.GetReason()), Message: f.GetMessage(), ReasonText: reason.WithMessage(f.GetReason(), f.GetMessage()),
+		}
+	}
+	return counts, reasons
+}
+
+// saysWhyNot reports whether an ask fits nowhere for a known reason.
+func saysWhyNot(f *nusav1.FitCount) bool {
+	return f.GetCount() == 0 && f.GetReason() != nusav1.Reason_REASON_UNSPECIFIED
+}
+
+func binToPlace(b *nusav1.ShapeBin) place.Bin {
+	return place.Bin{Nodes: max(0, int(b.GetNodes())), Free: resourcesToPlace(b.GetFree()), Pool: b.GetPool()}
 }
 
 func resourcesToPlace(r *nusav1.Resources) place.Resources {

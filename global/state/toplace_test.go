@@ -174,3 +174,48 @@ func TestNotRunning(t *testing.T) {
 		}
 	}
 }
+
+// TestReportsShareWhatIsEqual: a report with the same fits, reasons and bins as the earlier one shares these, and any
+// other report has its own. Sharing changes no value.
+func TestReportsShareWhatIsEqual(t *testing.T) {
+	report := func(change func(*nusav1.RegionShape)) *nusav1.RegionReport {
+		shape := &nusav1.RegionShape{
+			Fits: []*nusav1.FitCount{{Ask: 1, Count: 5}, {Ask: 2, Reason: nusav1.Reason_REASON_NO_FITTING_NODE, Message: "no node has 9 GPUs"}, {Ask: 3}},
+			Bins: []*nusav1.ShapeBin{{Nodes: 2, Free: &nusav1.Resources{CpuMilli: 4000}}, {Nodes: 1, Pool: "spare"}},
+		}
+		change(shape)
+		return &nusav1.RegionReport{Shape: shape, NodesReady: 3, QueueLength: int32(len(shape.GetFits()))}
+	}
+	was := reportToPlace("oslo", report(func(*nusav1.RegionShape) {}), &place.Region{})
+	for _, c := range []struct {
+		name       string
+		change     func(*nusav1.RegionShape)
+		fits, bins bool // shared
+	}{
+		{"equal", func(*nusav1.RegionShape) {}, true, true},
+		{"a count", func(s *nusav1.RegionShape) { s.Fits[0].Count = 4 }, false, true},
+		{"another ask", func(s *nusav1.RegionShape) { s.Fits[2].Ask = 4 }, false, true},
+		{"one ask less", func(s *nusav1.RegionShape) { s.Fits = s.Fits[:2] }, false, true},
+		{"a message", func(s *nusav1.RegionShape) { s.Fits[1].Message = "no node has 8 GPUs" }, false, true},
+		{"a reason", func(s *nusav1.RegionShape) { s.Fits[1].Reason = nusav1.Reason_REASON_NO_NODES }, false, true},
+		{"no reason", func(s *nusav1.RegionShape) { s.Fits[1].Reason = 0 }, false, true},
+		{"one more reason", func(s *nusav1.RegionShape) { s.Fits[2].Reason = nusav1.Reason_REASON_NO_FITTING_NODE }, false, true},
+		{"a bin", func(s *nusav1.RegionShape) { s.Bins[1].Free = &nusav1.Resources{DiskBytes: 1} }, true, false},
+		{"a pool", func(s *nusav1.RegionShape) { s.Bins[1].Pool = "" }, true, false},
+		{"one bin less", func(s *nusav1.RegionShape) { s.Bins = s.Bins[:1] }, true, false},
+	} {
+		rep := report(c.change)
+		got := reportToPlace("oslo", rep, was)
+		if want := reportToPlace("oslo", rep, &place.Region{}); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, want %+v", c.name, got, want)
+		}
+		got.Fits[99] = 1
+		if _, shared := was.Fits[99]; shared != c.fits {
+			t.Errorf("%s: fits are shared: %t", c.name, shared)
+		}
+		delete(was.Fits, 99)
+		if shared := &got.Bins[0] == &was.Bins[0]; shared != c.bins {
+			t.Errorf("%s: bins are shared: %t", c.name, shared)
+		}
+	}
+}
