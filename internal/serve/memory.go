@@ -16,13 +16,14 @@ const (
 	paceInterval = time.Second
 	// restPercent, leastPercent and mostPercent bound GOGC; Go's default is 100. restPercent
 	// is the lower bound at rest, and leastPercent the lower bound under load.
-	restPercent, leastPercent, mostPercent = 20, 60, 400
+	restPercent, leastPercent, mostPercent = 10, 60, 400
 	// leastRoom is how many bytes a busy program may allocate at least until the next collection. The stacks of many
 	// sessions make a collection expensive, and do not count as heap.
 	leastRoom = 160 << 20
-	// collectEvery is the interval of collections that costs little. A program that
-	// allocates less than the budget in that time gets less memory than the budget.
-	collectEvery = 10 * time.Second
+	// collectEvery, and collectMiB for each MiB that lives, is an interval of collections that costs little: a
+	// fiftieth of a core, if a collection marks a MiB in a millisecond. A program that allocates less than the
+	// budget in that time gets less memory than the budget.
+	collectEvery, collectMiB = 4 * time.Second, 50 * time.Millisecond
 	// releaseEvery is the least time between two releases of memory at rest without a burst. leastRelease bytes
 	// must be unused then, and an eighth of what lives in the heap.
 	releaseEvery = 10 * time.Second
@@ -187,13 +188,14 @@ func (p *pacer) percent(live, rate uint64) int {
 }
 
 // pace returns GOGC: by how many per cent of the live heap the heap may grow until the
-// next collection. The result is a multiple of 20, because each change of GOGC stops the
+// next collection. The result is a multiple of 10, because each change of GOGC stops the
 // program for a short time.
 func pace(live, budget, rate uint64) int {
 	if live == 0 {
 		return mostPercent
 	}
 	most := max(100*(float64(budget)/float64(live)-1), 100*leastRoom/float64(live), leastPercent)
-	needed := max(100*float64(rate)*collectEvery.Seconds()/float64(live), restPercent)
-	return int(min(mostPercent, most, needed)) / 20 * 20
+	every := max(collectEvery.Seconds(), collectMiB.Seconds()*float64(live)/(1<<20))
+	needed := max(100*float64(rate)*every/float64(live), restPercent)
+	return int(min(mostPercent, most, needed)) / 10 * 10
 }

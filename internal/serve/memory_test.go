@@ -19,7 +19,9 @@ func TestCollectorRunsMoreOftenAsTheHeapGrows(t *testing.T) {
 		{10 * mib, 100 * mib, 400}, {60 * mib, 100 * mib, 400}, {100 * mib, 100 * mib, 200}, {149 * mib, 100 * mib, 100},
 		{200 * mib, 100 * mib, 80}, {270 * mib, 100 * mib, 60}, {4096 * mib, 1000 * mib, 60},
 		// A program that allocates little needs little memory for that.
-		{10 * mib, mib, 100}, {100 * mib, mib, 20}, {100 * mib, 5 * mib, 40}, {4096 * mib, 100 * mib, 20}, {100 * mib, 0, 20},
+		{10 * mib, mib, 40}, {100 * mib, mib, 10}, {60 * mib, 3 * mib, 20}, {100 * mib, 5 * mib, 20}, {100 * mib, 0, 10},
+		// A large heap is collected less often.
+		{300 * mib, 3 * mib, 10}, {300 * mib, 4 * mib, 20}, {4096 * mib, 4 * mib, 20}, {4096 * mib, 100 * mib, 60},
 	} {
 		if got := pace(c.live, budget, c.rate); got != c.want {
 			t.Errorf("%d MiB live, %d MiB/s: %d percent, want %d", c.live/mib, c.rate/mib, got, c.want)
@@ -53,7 +55,7 @@ func TestMemoryReturnsOnceAtRest(t *testing.T) {
 		t.Errorf("after a pause: %d percent", got)
 	}
 	run(20, 200*mib)
-	if got := run(60, mib); got != 20 {
+	if got := run(60, mib); got != 10 {
 		t.Errorf("at rest: %d percent", got)
 	}
 	if len(released) != 1 || released[0] < 44 || released[0] > 46 {
@@ -165,7 +167,7 @@ func TestBurstIsSeenAtOnce(t *testing.T) {
 	}
 	p.collected(100*mib, allocated, time.Second)
 	allocated += 10 * mib
-	if got := p.collected(100*mib, allocated, 10*time.Second); got != 20 {
+	if got := p.collected(100*mib, allocated, 10*time.Second); got != 10 {
 		t.Errorf("at rest: %d percent", got)
 	}
 	allocated += 20 * mib
