@@ -104,7 +104,7 @@ integration-long: build ## the long ones: drivers, change of keys, brokers; adds
 bench: build ## run every benchmark, into bench/RESULTS.md: an hour on a quiet machine
 	$(GO) run ./bench -out bench/RESULTS.md
 
-bench-federation: build ## run the benchmarks of a federation, into their section of bench/RESULTS.md: half an hour
+bench-federation: build ## run the benchmarks of a federation, into their section of bench/RESULTS.md: forty minutes
 	$(GO) run ./bench -federation -out bench/RESULTS.md
 
 bench-quick: build ## check in a minute that every benchmark works; the figures mean nothing
