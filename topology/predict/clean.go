@@ -278,7 +278,7 @@ func resolveDisputes(regions int, pairs []Pair, disputed []dispute, reject func(
 }
 
 // comparePairs orders pairs by their regions.
-func comparePairs(x, y Pair) int { return cmp.Or(x.A-y.A, x.B-y.B) }
+func comparePairs(x, y Pair) int { return cmp.Or(cmp.Compare(x.A, y.A), cmp.Compare(x.B, y.B)) }
 
 // witnesses holds the measured round trips between n regions in milliseconds, in both
 // directions, at index i*n + j; 0 = not measured.
@@ -290,7 +290,8 @@ type witnesses struct {
 func newWitnesses(regions int, pairs []Pair) witnesses {
 	w := witnesses{regions, make([]float32, regions*regions)}
 	for _, p := range pairs {
-		w.rtt[p.A*w.n+p.B], w.rtt[p.B*w.n+p.A] = float32(p.RTT), float32(p.RTT)
+		rtt := max(float32(p.RTT), math.SmallestNonzeroFloat32)
+		w.rtt[p.A*w.n+p.B], w.rtt[p.B*w.n+p.A] = rtt, rtt
 	}
 	return w
 }

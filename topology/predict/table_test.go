@@ -2,8 +2,11 @@ package predict
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/nusa-scheduler/nusa/topology"
 )
@@ -94,9 +97,59 @@ func TestTablePredictsAndDoubts(t *testing.T) {
 	}
 }
 
-// BenchmarkNewTable makes a table from the measurements of all pairs.
+// TestTableEqualsAList: a table reads the measurements of a view pair by pair. Its doubts and round trips are those
+// that Clean finds in a list of the measurements, row by row.
+func TestTableEqualsAList(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		regions := make([]topology.Region, rapid.IntRange(1, 9).Draw(t, "regions"))
+		locations := make([]*topology.Location, len(regions))
+		for i := range regions {
+			if rapid.Bool().Draw(t, "located") {
+				locations[i] = &topology.Location{Latitude: rapid.Float64Range(-90, 90).Draw(t, "latitude"), Longitude: rapid.Float64Range(-180, 180).Draw(t, "longitude")}
+			}
+			regions[i] = topology.Region{Name: fmt.Sprintf("r%d", i), Location: locations[i]}
+		}
+		rtt := rapid.SampledFrom([]time.Duration{0, time.Millisecond, 5 * time.Millisecond, 40 * time.Millisecond, 250 * time.Millisecond, 9 * time.Second})
+		var edges []topology.Edge
+		for _, from := range regions {
+			for _, to := range regions {
+				if rapid.IntRange(0, 3).Draw(t, "measured") > 0 {
+					d := rtt.Draw(t, "rtt")
+					edges = append(edges, topology.Edge{From: from.Name, To: to.Name, State: topology.OK, Source: topology.Measured, P50: d, P90: d, P99: d, Min: min(d, rtt.Draw(t, "least"))})
+				}
+			}
+		}
+		v := topology.NewView(regions, edges)
+		var samples []Sample
+		for i := range regions {
+			for j := range regions {
+				if p50, least, ok := v.MeasuredAt(i, j); ok && i != j {
+					samples = append(samples, Sample{From: i, To: j, RTT: milliseconds(p50), Min: milliseconds(least)})
+				}
+			}
+		}
+		pairs, rejected := Clean(len(regions), samples, locations)
+		var doubts []topology.Doubt
+		for _, r := range rejected {
+			s := samples[r.Sample]
+			doubts = append(doubts, topology.Doubt{From: regions[s.From].Name, To: regions[s.To].Name, Why: string(r.Flaw)})
+		}
+		table := NewTable(v, 1)
+		if table.Samples() != len(samples) || !slices.Equal(table.Doubts(), doubts) {
+			t.Fatalf("%d samples, doubts %v, want %d, %v", table.Samples(), table.Doubts(), len(samples), doubts)
+		}
+		for _, p := range pairs {
+			if got := table.rtt[table.at(p.A, p.B)]; got != spanOf(p.RTT) {
+				t.Fatalf("pair %v: %s", p, got.Duration())
+			}
+		}
+	})
+}
+
+// BenchmarkNewTable makes a table from the measurements of all pairs, and of one in 32.
 func BenchmarkNewTable(b *testing.B) {
-	for _, n := range []int{100, 1000} {
+	for _, c := range []struct{ n, each int }{{100, 1}, {1000, 1}, {1000, 32}} {
+		n := c.n
 		rtt := plane(n, 1)
 		m := topology.NewMatrix()
 		regions := make([]topology.Region, n)
@@ -106,13 +159,13 @@ func BenchmarkNewTable(b *testing.B) {
 		m.SetRegions(regions)
 		for i := range n {
 			for j := range n {
-				if d := time.Duration(rtt(i, j) * 1e6); i != j {
+				if d := time.Duration(rtt(i, j) * 1e6); i != j && (i+j)%c.each == 0 {
 					m.Set(topology.Edge{From: regions[i].Name, To: regions[j].Name, State: topology.OK, Source: topology.Measured, P50: d, P90: d, P99: d, Min: d}, 0)
 				}
 			}
 		}
 		v := m.View(0, 0, nil)
-		b.Run(fmt.Sprintf("regions=%d", n), func(b *testing.B) {
+		b.Run(fmt.Sprintf("regions=%d/one-in=%d", n, c.each), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				NewTable(v, 1)
