@@ -356,9 +356,9 @@ func Accelerators(s *State) (have map[string]int32, known bool) {
 
 // SetReport stores a region's report. stale: the report comes from a checkpoint. The lock is held.
 func (r *Region) SetReport(rep *nusav1.RegionReport, at time.Duration, stale bool) {
-	was := r.reported()
+	was, earlier := r.reported(), r.Report
 	r.Report, r.ReportAt, r.ReportStale = rep, at, stale
-	r.fromReport = reportToPlace(r.Name, rep, was)
+	r.fromReport = reportToPlace(r.Name, rep, earlier, was)
 	r.account.Reported(r.fromReport)
 	r.Touch()
 }

@@ -373,22 +373,22 @@ func (p *placed) update(st *State, now time.Duration) bool {
 // report. The caller must not change its maps. The lock is held.
 func (r *Region) reported() *place.Region {
 	if r.fromReport == nil {
-		r.fromReport = reportToPlace(r.Name, r.Report, &place.Region{})
+		r.fromReport = reportToPlace(r.Name, r.Report, nil, &place.Region{})
 	}
 	return r.fromReport
 }
 
-// reportToPlace returns a report in the form that package place takes. was is the earlier report, and the result
-// shares what has not changed: the reports of a region at rest are equal.
-func reportToPlace(name string, rep *nusav1.RegionReport, was *place.Region) *place.Region {
+// reportToPlace returns a report in the form that package place takes. was is that form of the earlier report, and
+// the result shares what has not changed: the reports of a region at rest are equal.
+func reportToPlace(name string, rep, earlier *nusav1.RegionReport, was *place.Region) *place.Region {
 	out := &place.Region{Name: name, SlotsRevision: rep.GetSlotsRevision(), Fits: was.Fits, NoFitReasons: was.NoFitReasons, Bins: was.Bins}
-	if fits := rep.GetShape().GetFits(); !sameFits(was, fits) {
+	if fits := rep.GetShape().GetFits(); was.Fits == nil || !slices.EqualFunc(fits, earlier.GetShape().GetFits(), sameFit) {
 		out.Fits, out.NoFitReasons = fitsToPlace(name, fits)
 	}
 	if bins := rep.GetShape().GetBins(); !slices.EqualFunc(was.Bins, bins, func(w place.Bin, b *nusav1.ShapeBin) bool { return w == binToPlace(b) }) {
-		out.Bins = make([]place.Bin, len(bins))
-		for i, b := range bins {
-			out.Bins[i] = binToPlace(b)
+		out.Bins = nil
+		for _, b := range bins {
+			out.Bins = append(out.Bins, binToPlace(b))
 		}
 	}
 	out.Free, out.Capacity = resourcesToPlace(rep.GetFree()), resourcesToPlace(rep.GetCapacity())
@@ -400,20 +400,8 @@ func reportToPlace(name string, rep *nusav1.RegionReport, was *place.Region) *pl
 	return out
 }
 
-// sameFits reports whether fitsToPlace would return the fits and reasons of an earlier report.
-func sameFits(was *place.Region, fits []*nusav1.FitCount) bool {
-	if was.Fits == nil || len(was.Fits) != len(fits) {
-		return false
-	}
-	for _, f := range fits {
-		n, known := was.Fits[f.GetAsk()]
-		no, refused := was.NoFitReasons[f.GetAsk()]
-		if !known || n != int(f.GetCount()) || refused != saysWhyNot(f) ||
-			refused && (no.Reason != ReasonFromProto(f.GetReason()) || no.Message != f.GetMessage()) {
-			return false
-		}
-	}
-	return true
+func sameFit(a, b *nusav1.FitCount) bool {
+	return a.GetAsk() == b.GetAsk() && a.GetCount() == b.GetCount() && a.GetReason() == b.GetReason() && a.GetMessage() == b.GetMessage()
 }
 
 // fitsToPlace returns how often each ask fits, and why some fit nowhere.
@@ -421,7 +409,7 @@ func fitsToPlace(name string, fits []*nusav1.FitCount) (counts map[uint64]int, r
 	counts = make(map[uint64]int, len(fits))
 	for _, f := range fits {
 		counts[f.GetAsk()] = int(f.GetCount())
-		if !saysWhyNot(f) {
+		if f.GetCount() != 0 || f.GetReason() == nusav1.Reason_REASON_UNSPECIFIED {
 			continue
 		}
 		if reasons == nil {
@@ -432,11 +420,6 @@ func fitsToPlace(name string, fits []*nusav1.FitCount) (counts map[uint64]int, r
 		}
 	}
 	return counts, reasons
-}
-
-// saysWhyNot reports whether an ask fits nowhere for a known reason.
-func saysWhyNot(f *nusav1.FitCount) bool {
-	return f.GetCount() == 0 && f.GetReason() != nusav1.Reason_REASON_UNSPECIFIED
 }
 
 func binToPlace(b *nusav1.ShapeBin) place.Bin {

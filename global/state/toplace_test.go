@@ -186,7 +186,8 @@ func TestReportsShareWhatIsEqual(t *testing.T) {
 		change(shape)
 		return &nusav1.RegionReport{Shape: shape, NodesReady: 3, QueueLength: int32(len(shape.GetFits()))}
 	}
-	was := reportToPlace("oslo", report(func(*nusav1.RegionShape) {}), &place.Region{})
+	earlier := report(func(*nusav1.RegionShape) {})
+	was := reportToPlace("oslo", earlier, nil, &place.Region{})
 	for _, c := range []struct {
 		name       string
 		change     func(*nusav1.RegionShape)
@@ -195,6 +196,8 @@ func TestReportsShareWhatIsEqual(t *testing.T) {
 		{"equal", func(*nusav1.RegionShape) {}, true, true},
 		{"a count", func(s *nusav1.RegionShape) { s.Fits[0].Count = 4 }, false, true},
 		{"another ask", func(s *nusav1.RegionShape) { s.Fits[2].Ask = 4 }, false, true},
+		{"an ask twice", func(s *nusav1.RegionShape) { s.Fits[2] = &nusav1.FitCount{Ask: 1, Count: 5} }, false, true},
+		{"no bins", func(s *nusav1.RegionShape) { s.Bins = nil }, true, false},
 		{"one ask less", func(s *nusav1.RegionShape) { s.Fits = s.Fits[:2] }, false, true},
 		{"a message", func(s *nusav1.RegionShape) { s.Fits[1].Message = "no node has 8 GPUs" }, false, true},
 		{"a reason", func(s *nusav1.RegionShape) { s.Fits[1].Reason = nusav1.Reason_REASON_NO_NODES }, false, true},
@@ -205,8 +208,8 @@ func TestReportsShareWhatIsEqual(t *testing.T) {
 		{"one bin less", func(s *nusav1.RegionShape) { s.Bins = s.Bins[:1] }, true, false},
 	} {
 		rep := report(c.change)
-		got := reportToPlace("oslo", rep, was)
-		if want := reportToPlace("oslo", rep, &place.Region{}); !reflect.DeepEqual(got, want) {
+		got := reportToPlace("oslo", rep, earlier, was)
+		if want := reportToPlace("oslo", rep, nil, &place.Region{}); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, want %+v", c.name, got, want)
 		}
 		got.Fits[99] = 1
@@ -214,7 +217,7 @@ func TestReportsShareWhatIsEqual(t *testing.T) {
 			t.Errorf("%s: fits are shared: %t", c.name, shared)
 		}
 		delete(was.Fits, 99)
-		if shared := &got.Bins[0] == &was.Bins[0]; shared != c.bins {
+		if shared := len(got.Bins) > 0 && &got.Bins[0] == &was.Bins[0]; shared != c.bins {
 			t.Errorf("%s: bins are shared: %t", c.name, shared)
 		}
 	}
