@@ -20,12 +20,12 @@ const (
 	// leastRoom is how many bytes a busy program may allocate at least until the next collection. The stacks of many
 	// sessions make a collection expensive, and do not count as heap.
 	leastRoom = 160 << 20
-	// collectEvery, and collectMiB for each MiB that lives, is an interval of collections that costs little: a
-	// fiftieth of a core, if a collection marks a MiB in a millisecond. A program that allocates less than the
-	// budget in that time gets less memory than the budget.
+	// The interval of collections at rest is collectEvery, or collectMiB for each MiB that lives if that is longer.
+	// So they cost a fiftieth of a core, or twice that as GOGC is rounded down, if a collection marks a MiB in a
+	// millisecond. A program at rest that allocates less than the budget in that time gets less memory than the budget.
 	collectEvery, collectMiB = 4 * time.Second, 50 * time.Millisecond
-	// releaseEvery is the least time between two releases of memory at rest without a burst. leastRelease bytes
-	// must be unused then, and an eighth of what lives in the heap.
+	// releaseEvery, or the interval of collections if that is longer, is the least time between two releases of memory
+	// at rest without a burst. At least leastRelease bytes, and at least an eighth of what lives, must be unused then.
 	releaseEvery = 10 * time.Second
 	leastRelease = 8 << 20
 	// busyRate is the number of bytes that a busy program allocates in a second, both in the latest
@@ -155,7 +155,7 @@ func (p *pacer) step(live, allocated, held uint64) (percent int, release bool) {
 		switch {
 		case p.burst && p.calm >= int(restAfter/paceInterval): // too short to be a load, such as many regions that connect
 			p.releases, release = 0, true
-		case p.released >= int(releaseEvery/paceInterval): // a little work at rest, such as checkpoints
+		case p.released >= int(max(releaseEvery, collectInterval(live))/paceInterval): // a little work at rest, such as checkpoints
 			release = true
 		}
 	}
@@ -195,7 +195,11 @@ func pace(live, budget, rate uint64) int {
 		return mostPercent
 	}
 	most := max(100*(float64(budget)/float64(live)-1), 100*leastRoom/float64(live), leastPercent)
-	every := max(collectEvery.Seconds(), collectMiB.Seconds()*float64(live)/(1<<20))
-	needed := max(100*float64(rate)*every/float64(live), restPercent)
+	needed := max(100*float64(rate)*collectInterval(live).Seconds()/float64(live), restPercent)
 	return int(min(mostPercent, most, needed)) / 10 * 10
+}
+
+// collectInterval returns the interval of collections at rest.
+func collectInterval(live uint64) time.Duration {
+	return max(collectEvery, collectMiB*time.Duration(live>>20))
 }

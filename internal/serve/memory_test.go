@@ -156,6 +156,28 @@ func TestMemoryReturnsAfterABurst(t *testing.T) {
 	}
 }
 
+// TestCollectionsAtRestCostLittle simulates an hour of a program at rest. Its collections may take little more than twice a
+// fiftieth of a core, if they mark a MiB in a millisecond.
+func TestCollectionsAtRestCostLittle(t *testing.T) {
+	const seconds = 3600
+	for _, live := range []uint64{2 * mib, 60 * mib, 300 * mib, 1024 * mib, 4096 * mib} {
+		for _, rate := range []uint64{mib / 8, 2 * mib, 4 * mib, 8 * mib, 15 * mib} {
+			p := pacer{budget: HeapBudget}
+			allocated, garbage, marked := uint64(0), uint64(0), uint64(0)
+			for range seconds {
+				allocated, garbage = allocated+rate, garbage+rate
+				percent, release := p.step(live, allocated, live+garbage)
+				if release || garbage > live*uint64(percent)/100 {
+					garbage, marked = 0, marked+live/mib
+				}
+			}
+			if cores := float64(marked) / 1000 / seconds; cores > 0.045 {
+				t.Errorf("%d MiB live, %d KiB/s: collections take %.3f core", live/mib, rate/1024, cores)
+			}
+		}
+	}
+}
+
 // TestBurstIsSeenAtOnce: the first collection of a burst shows the burst, and the next second
 // keeps it in the mean. A collection of a program at rest changes nothing.
 func TestBurstIsSeenAtOnce(t *testing.T) {
