@@ -44,6 +44,7 @@ PASS
 	missed, stream := *fast, &federation.Result{}
 	slow := &missed
 	fast.Parts, fast.Ratios = &missed, map[string]float64{"decided_per_s": 1, "connect_s": 0.9951}
+	fast.RatiosOfRounds = map[string][]float64{"decided_per_s": {0.8, 1, 1.2}}
 	slow.RestartS, *stream = of(26.9), *fast
 	stream.Idle = nil
 	p := page{
@@ -63,7 +64,7 @@ PASS
 		questions: []coreLine{
 			{name: "ThousandRegions/paths/k=5,relays=2", ns: 263_502, alloc: 26}, {name: "ThousandRegions/relays", ns: 2.1e9}, {name: "Questions/changelog", ns: 45.9e6},
 		},
-		federations: []federationMeasured{{federationCases(false)[12], []*federation.Result{slow, fast}}, {federationCase{args: "--idle 0"}, []*federation.Result{stream}}},
+		federations: []federationMeasured{{federationCases(false)[9], []*federation.Result{fast}}, {federationCases(false)[12], []*federation.Result{slow, fast}}, {federationCase{args: "--idle 0"}, []*federation.Result{stream}}},
 		plans:       []coreLine{{name: "Federation/pending=1/regions=5", ns: 12_345, alloc: 137}, {name: "Federation/indexed/pending=1000/regions=1000", ns: 26e6, alloc: 2_253_808}},
 		agents: []agentMeasured{{agentCase{args: "--tasks 2", goal: "≤ 9 ms", met: func(r *agent.Result) bool { return r.StartMS.P50 <= 9 }}, []*agent.Result{{
 			StartMS: report.Quantiles{P50: 5.78, P99: 11.1}, Idle: &agent.Idle{RSSMB: 28.6, CPUCores: 0.0012, SupervisorRSSMB: 4, SupervisorPSSMB: 1.04},

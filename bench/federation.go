@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +16,8 @@ import (
 type federationCase struct {
 	args, goal string
 	met        func(*federation.Result) bool
+	// rest: the case is about the server before and after its few jobs, and goal and met too.
+	rest bool
 }
 
 // ofEtcd is the goal for decisions a second, as a share of the jobs that etcd alone stores
@@ -50,6 +51,7 @@ func federationCases(quick bool) []federationCase {
 		})
 	}
 	return append(out, federationCase{
+		rest: true,
 		args: "--rounds 3 --regions 1000 --jobs 200 --concurrency 1 --idle 30s --etcd 1s --parts 200",
 		goal: "connected in ≤ 4 s with ≤ 20 MB down, ≤ 157 MB (150 MiB) of memory then and idle, idle ≤ 0.05 core and ≤ 500 bytes each way, restart ≤ 3 s",
 		met:  connectedWell,
@@ -60,8 +62,7 @@ func offered(r *federation.Result, p50, p99 float64) bool {
 	return r.SubmitToOfferedMS.P50 <= p50 && r.SubmitToOfferedMS.P99 <= p99
 }
 
-// connectedWell reports whether a federation of 1,000 regions reaches the goals that do
-// not depend on the submitted jobs.
+// connectedWell reports whether a federation of 1,000 regions with few jobs reaches its goals.
 func connectedWell(r *federation.Result) bool {
 	return r.ConnectS <= 4 && r.ConnectMB.Down <= 20 && r.ConnectMemory.RSSMB <= 157 && r.Idle.Memory.RSSMB <= 157 &&
 		*r.Idle.Cores <= 0.05 && r.Idle.DownBytes <= 500 && r.Idle.UpBytes <= 500 && *r.RestartS <= 3
@@ -71,6 +72,17 @@ func connectedWell(r *federation.Result) bool {
 type federationMeasured struct {
 	federationCase
 	results []*federation.Result
+}
+
+// reached says whether a result reaches the goal; "" without a goal.
+func (c federationCase) reached(r *federation.Result) string {
+	switch {
+	case c.met == nil:
+		return ""
+	case c.met(r):
+		return "yes"
+	}
+	return "no"
 }
 
 func (o options) federations(ctx context.Context) ([]federationMeasured, error) {
@@ -107,26 +119,26 @@ func printFederations(w io.Writer, all []federationMeasured, plans []coreLine, m
 	fmt.Fprint(w, "\n"+federationHeading+"\n\n`nusa bench federation …`: emulated regions, and one global server with its etcd on disk.\nA third of the jobs are near a region, and a sixth run in three regions. Decided counts\nslots when regions receive them. Etcd alone stores jobs of four keys for 64 clients, with\none job in a transaction, or 31 jobs with --stream. Share is decided divided by etcd\nalone. Memory is the peak before the restart. Each figure is the median of three rounds.\nThe goals are absolute. Where one is not reached, the bare parts below mostly do not reach\nit on this machine either; ✓ there shows what Nusa adds.\n"+measured+"\n")
 	fmt.Fprint(w, "| arguments | decided /s | accepted /s | etcd alone jobs/s | share | submit → offered p50 / p99 ms | submit → running p50 / p99 ms | server CPU µs a job | peak MB | bytes written a job | goal | reached |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, m := range all {
+		if m.rest {
+			continue
+		}
 		for _, r := range m.results {
-			reached := ""
-			if m.met != nil {
-				reached = "no"
-				if m.met(r) {
-					reached = "yes"
-				}
-			}
 			fmt.Fprintf(w, "| `%s` | %s | %s | %s | %.2f | %s / %s | %s / %s | %s | %s | %s | %s | %s |\n", m.args,
 				number(r.DecidedPerS), number(r.AcceptedPerS), number(*r.EtcdJobsPerS), r.DecidedPerS / *r.EtcdJobsPerS,
 				short(r.SubmitToOfferedMS.P50), short(r.SubmitToOfferedMS.P99), short(r.SubmitToRunningMS.P50), short(r.SubmitToRunningMS.P99),
-				short(*r.ServerCPUUSPerJob), number(*r.ServerPeakRSSMB), number(*r.BytesWrittenPerJob), m.goal, reached)
+				short(*r.ServerCPUUSPerJob), number(*r.ServerPeakRSSMB), number(*r.BytesWrittenPerJob), m.goal, m.reached(r))
 		}
 	}
-	fmt.Fprint(w, "\nAll regions connect at once. The bytes are those until the lists of regions have arrived.\nIdle bytes are those of one region in five seconds. Restart is the time from the start of\nthe process, after a SIGKILL, to its first decision. Memory is that of the server after the\nregions have connected, and idle after the jobs. Within 30 seconds after jobs with near\nrules, each region gets once what it has to probe for them: 5 kB with 200 regions. A few\nregions at a time get the whole matrix: up to 100 bytes for each region in five seconds.\n\n| arguments | connected s | MB down / up | MB of memory then / idle | idle, cores | idle bytes down / up | restart s |\n|---|---|---|---|---|---|---|\n")
+	fmt.Fprint(w, "\nAll regions connect at once. The bytes are those until the lists of regions have arrived.\nIdle bytes are those of one region in five seconds. Restart is the time from the start of\nthe process, after a SIGKILL, to its first decision. Memory is that of the server after the\nregions have connected, and idle after the jobs. Within 30 seconds after jobs with near\nrules, each region gets once what it has to probe for them: 5 kB with 200 regions. A few\nregions at a time get the whole matrix: up to 100 bytes for each region in five seconds. The goals are those of a\nserver with few jobs.\n\n| arguments | connected s | MB down / up | MB of memory then / idle | idle, cores | idle bytes down / up | restart s | goal | reached |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, m := range all {
 		for _, r := range m.results {
 			if r.Idle != nil {
-				fmt.Fprintf(w, "| `%s` | %s | %s / %s | %s / %s | %s | %s / %s | %s |\n", m.args, short(r.ConnectS), short(r.ConnectMB.Down), short(r.ConnectMB.Up),
-					number(r.ConnectMemory.RSSMB), number(r.Idle.Memory.RSSMB), short(*r.Idle.Cores), number(r.Idle.DownBytes), number(r.Idle.UpBytes), short(*r.RestartS))
+				goal, reached := "", ""
+				if m.rest {
+					goal, reached = m.goal, m.reached(r)
+				}
+				fmt.Fprintf(w, "| `%s` | %s | %s / %s | %s / %s | %s | %s / %s | %s | %s | %s |\n", m.args, short(r.ConnectS), short(r.ConnectMB.Down), short(r.ConnectMB.Up),
+					number(r.ConnectMemory.RSSMB), number(r.Idle.Memory.RSSMB), short(*r.Idle.Cores), number(r.Idle.DownBytes), number(r.Idle.UpBytes), short(*r.RestartS), goal, reached)
 			}
 		}
 	}
@@ -144,7 +156,7 @@ func printParts(w io.Writer, all []federationMeasured) {
 		var lines []string
 		for _, m := range all {
 			for _, r := range m.results {
-				if line := ofParts(r, figures); line != "" && (i == 0 || r.Idle != nil) {
+				if line := ofParts(r, figures); line != "" && (i == 0 && !m.rest || i == 1 && r.Idle != nil) {
 					lines = append(lines, fmt.Sprintf("| `%s` |%s\n", m.args, line))
 				}
 			}
@@ -191,10 +203,7 @@ func ofParts(r *federation.Result, figures []federation.Figure) string {
 		bare, _ := f.Of(r.Parts)
 		cell := short(own) + " / " + short(bare)
 		if ratio, known := r.Ratios[f.Name]; known {
-			cell += fmt.Sprintf(" = %.2f", ratio)
-			if rounds := r.RatiosOfRounds[f.Name]; len(rounds) > 1 {
-				cell += fmt.Sprintf(" (%.2f to %.2f)", slices.Min(rounds), slices.Max(rounds))
-			}
+			cell += fmt.Sprintf(" = %.2f%s", ratio, r.RangeText(f.Name))
 			if reachesShare(f.Name, ratio) {
 				cell += " ✓"
 			}

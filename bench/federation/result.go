@@ -206,7 +206,7 @@ func (r *Result) partsTable(w io.Writer) error {
 		if ratio, known := r.Ratios[f.Name]; known {
 			own, _ := f.Of(r)
 			bare, _ := f.Of(r.Parts)
-			fmt.Fprintf(t, "  %s\t%s / %s\t%.2f%s\n", f.Name, amount(own), amount(bare), ratio, r.rangeText(f.Name))
+			fmt.Fprintf(t, "  %s\t%s / %s\t%.2f%s\n", f.Name, amount(own), amount(bare), ratio, r.RangeText(f.Name))
 		}
 	}
 	return t.Flush()

@@ -104,8 +104,8 @@ func median(of []float64) float64 {
 	return report.Round((s[n/2-1]+s[n/2])/2, 4)
 }
 
-// rangeText returns the least and the greatest ratio of the rounds, or "" for one round.
-func (r *Result) rangeText(name string) string {
+// RangeText returns the least and the greatest ratio of the rounds, or "" for one round.
+func (r *Result) RangeText(name string) string {
 	of := r.RatiosOfRounds[name]
 	if len(of) == 0 {
 		return ""

@@ -37,7 +37,7 @@ func TestMiddle(t *testing.T) {
 	}
 	lacks := round(300, 500, 0.1, 0)
 	lacks.Ratios = nil
-	if got := middle([]*Result{rounds[0], lacks, rounds[2]}); got.rangeText("decided_per_s") != " (0.25 to 0.80)" {
+	if got := middle([]*Result{rounds[0], lacks, rounds[2]}); got.RangeText("decided_per_s") != " (0.25 to 0.80)" {
 		t.Errorf("the ratios of the rounds are %v, although one round has none", got.RatiosOfRounds)
 	}
 	if got := middle([]*Result{{Regions: 5, DecidedPerS: 100, Incomplete: true}}); got.DecidedPerS != 100 || !got.Incomplete {
