@@ -24,7 +24,7 @@ func (f *federation) ends(t *testing.T, member string, ports []int, do func(ctx 
 		}()
 	}
 	f.eventually("a ban of "+member, do)
-	late := time.After(2 * time.Second)
+	late := time.After(banBound)
 	for range ports {
 		select {
 		case err := <-ended:
@@ -32,7 +32,7 @@ func (f *federation) ends(t *testing.T, member string, ports []int, do func(ctx 
 				t.Errorf("a connection of %s ended with %v", member, err)
 			}
 		case <-late:
-			t.Fatalf("%s is still connected after 2 s", member)
+			t.Fatalf("%s is still connected after %s", member, banBound)
 		}
 	}
 	for _, port := range ports {

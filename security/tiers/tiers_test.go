@@ -47,6 +47,9 @@ func TestMain(m *testing.M) {
 // patience bounds the wait for a condition. Even a slow and busy machine needs less.
 const patience = 2 * time.Minute
 
+// banBound bounds the time until a ban ends connections. It is two seconds on a machine that is not busy.
+const banBound = 10 * time.Second
+
 // federation is a running federation with two global servers, region a with three servers and
 // two agents, and region b with one server and one agent.
 type federation struct {
