@@ -304,7 +304,7 @@ func (m *Matrix) Present(now, stale time.Duration, p Predictor) *View {
 	return v
 }
 
-// AppendColumn appends measurements to a region to out, sorted by From: the edges that were set
+// AppendColumn appends to out the edges whose To is the region, sorted by From: the edges that were set
 // after since, and the edges that became stale after since by the rule of View.
 func (m *Matrix) AppendColumn(out []Edge, to string, since, now, stale time.Duration) []Edge {
 	j, ok := m.index[to]
