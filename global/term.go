@@ -110,7 +110,7 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 	}
 	t.state.Room.Limits = room.Limits{Jobs: cfg.JobsMax, Namespace: cfg.NamespaceMax}
 	if use := s.usage.Load(); use != nil {
-		t.state.SetUsage(*use)
+		setUsage(t.state, *use, cfg.Logger)
 	}
 	t.commit = state.NewCommitter(t.state, s.store, guard)
 	t.placer = placer.New(placer.Config{

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/room"
+	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
 )
 
@@ -101,9 +102,20 @@ func (s *server) measure(ctx context.Context) (use store.Usage, ok bool) {
 	measured := room.Usage{Bytes: use.Bytes, InUse: use.InUse, Quota: use.Quota, NoSpace: use.NoSpace}
 	s.usage.Store(&measured)
 	if term := s.active.Load(); term != nil {
-		term.state.SetUsage(measured)
+		setUsage(term.state, measured, s.log)
 	}
 	return use, true
+}
+
+// setUsage tells a term how full the store is, and logs what the term has an event about.
+func setUsage(st *state.State, use room.Usage, log *slog.Logger) {
+	text, worse := st.SetUsage(use)
+	switch {
+	case worse:
+		log.Warn("the store is filling", "state", text)
+	case text != "":
+		log.Info("the store has room again", "state", text)
+	}
 }
 
 func takeStep(ctx context.Context, bounded store.Bounded, step store.Step) error {

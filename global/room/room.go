@@ -3,10 +3,10 @@ package room
 import "fmt"
 
 const (
-	// Percentages of a limit. From warnFrom on there is an alarm, which stays until the fill is
-	// below quietBelow. From newUntil on, no new job is accepted. From anyUntil on, no new version
-	// of a job is accepted either.
-	warnFrom, quietBelow, newUntil, anyUntil = 70, 65, 90, 95
+	// Percentages of a limit. From warnFrom on there is an alarm. From newUntil on, no new job is
+	// accepted. From anyUntil on, no new version of a job is accepted either. Each of these stages is
+	// reported as ended once the fill is calm below its beginning.
+	warnFrom, newUntil, anyUntil, calm = 70, 90, 95, 5
 	// JobOverhead is the number of bytes that count for a job beside its records. A job takes more
 	// memory than that: see docs/design/scale.md.
 	JobOverhead = 512
@@ -42,8 +42,8 @@ type Room struct {
 	// transactions have written since the measurement.
 	usage   Usage
 	written int64
-	// warned: the alarm about the filling store is on.
-	warned bool
+	// stage is how many of the stages of a filling store have begun, and have not been reported as ended.
+	stage int
 }
 
 // Usage returns how full the store is now.
@@ -55,13 +55,21 @@ func (r *Room) used() int64 { return r.usage.InUse + r.written }
 // Wrote counts the bytes that a transaction has written.
 func (r *Room) Wrote(bytes int64) { r.written += bytes }
 
-// Measured takes a measurement of the store. first reports that an alarm begins now.
-func (r *Room) Measured(use Usage) (first bool) {
+// Measured takes a measurement of the store. If a stage begins or ends now, it returns Filling, otherwise "". worse: a
+// stage begins.
+func (r *Room) Measured(use Usage) (text string, worse bool) {
 	r.usage, r.written = use, 0
-	filled := percent(r.used(), use.Quota)
-	first = filled >= warnFrom && !r.warned
-	r.warned = filled >= warnFrom || r.warned && filled >= quietBelow
-	return first
+	filled, was := percent(r.used(), use.Quota), r.stage
+	r.stage = 0
+	for k, from := range []int64{warnFrom, newUntil, anyUntil} {
+		if filled >= from || was > k && filled >= from-calm {
+			r.stage = k + 1
+		}
+	}
+	if r.stage == was {
+		return "", false
+	}
+	return r.Filling(), r.stage > was
 }
 
 // Weigh counts a job whose weight changes from was to weight. 0: the job is not stored.
@@ -110,10 +118,22 @@ func percent(part, whole int64) int64 {
 	return part * 100 / whole
 }
 
-// Filling returns the text of the alarm: how full the store is, and what to do.
+// Filling returns the text of the alarm: how full the store is, what it refuses, and what to do. Below the first stage
+// it says that the alarm is over.
 func (r *Room) Filling() string {
-	return fmt.Sprintf("the store has %s of %s in use (%d %%)%s; it takes new jobs up to %d %%: %s --store-quota",
-		inUnits(r.used()), inUnits(r.usage.Quota), percent(r.used(), r.usage.Quota), r.moreFit("jobs "), newUntil, makeRoom)
+	filled := percent(r.used(), r.usage.Quota)
+	text := fmt.Sprintf("the store has %s of %s in use (%d %%)%s; ", inUnits(r.used()), inUnits(r.usage.Quota), filled, r.moreFit("jobs "))
+	switch {
+	case filled >= anyUntil:
+		text += "it refuses new jobs and new versions of jobs"
+	case filled >= newUntil:
+		text += fmt.Sprintf("it refuses new jobs, and takes new versions of jobs up to %d %%", anyUntil)
+	case r.stage == 0 && filled < warnFrom:
+		return text + "it is no longer filling"
+	default:
+		text += fmt.Sprintf("it takes new jobs up to %d %%", newUntil)
+	}
+	return text + ": " + makeRoom + " --store-quota"
 }
 
 // moreFit says how many more jobs fit, approximately; "" if none fits.
@@ -127,7 +147,7 @@ func (r *Room) moreFit(what string) string {
 
 // Alarms returns the alarms that an operator has to act on.
 func (r *Room) Alarms() (out []string) {
-	if percent(r.used(), r.usage.Quota) >= warnFrom || r.warned {
+	if percent(r.used(), r.usage.Quota) >= warnFrom || r.stage > 0 {
 		out = append(out, r.Filling())
 	}
 	if filled := percent(r.JobBytes, r.Limits.Jobs); filled >= warnFrom {

@@ -48,16 +48,24 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestAlarm: the alarm begins at 70 % and ends below 65 %. Its beginning is reported once.
+// TestAlarm: the stages of a filling store begin at 70, 90 and 95 %, and end five per cent below that. Each beginning and
+// end is reported once, and the text says what the store refuses.
 func TestAlarm(t *testing.T) {
 	r := Room{}
+	const fills, noJobs, nothing, over = "takes new jobs up to 90 %", "refuses new jobs, and takes new versions", "refuses new jobs and new versions", "no longer filling"
 	for i, c := range []struct {
-		inUse        int64
-		first, alarm bool
-	}{{69, false, false}, {70, true, true}, {80, false, true}, {66, false, true}, {64, false, false}, {70, true, true}} {
-		first := r.Measured(Usage{InUse: c.inUse, Quota: 100})
-		if first != c.first || (len(r.Alarms()) > 0) != c.alarm {
-			t.Errorf("step %d, %d %%: first %t, alarms %v", i, c.inUse, first, r.Alarms())
+		inUse                 int64
+		changed, worse, alarm bool
+		says                  string
+	}{
+		{69, false, false, false, over}, {70, true, true, true, fills}, {80, false, false, true, fills}, {90, true, true, true, noJobs},
+		{94, false, false, true, noJobs}, {95, true, true, true, nothing}, {91, false, false, true, noJobs}, {89, true, false, true, fills},
+		{90, false, false, true, noJobs}, {84, true, false, true, fills}, {66, false, false, true, fills}, {64, true, false, false, over},
+		{99, true, true, true, nothing}, {1, true, false, false, over},
+	} {
+		text, worse := r.Measured(Usage{InUse: c.inUse, Quota: 100})
+		if (text != "") != c.changed || worse != c.worse || (len(r.Alarms()) > 0) != c.alarm || !strings.Contains(r.Filling(), c.says) {
+			t.Errorf("step %d, %d %%: changed %q, worse %t, alarms %v, %s", i, c.inUse, text, worse, r.Alarms(), r.Filling())
 		}
 	}
 }

@@ -3,6 +3,8 @@ package state
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,6 +51,44 @@ func TestAFullStoreDeletes(t *testing.T) {
 	defer next.end()
 	if got := next.earlier(); got != put {
 		t.Errorf("the next term knows revision %d of the earlier one, want %d", got, put)
+	}
+}
+
+// TestEachStageOfAFillingStoreIsAnEvent: also the stages in which the store refuses something, and their end.
+func TestEachStageOfAFillingStoreIsAnEvent(t *testing.T) {
+	mem := store.NewMemory()
+	if _, err := mem.Client().Txn(t.Context(), nil, []store.Op{store.Put(ClusterKey, []byte("fed"))}); err != nil {
+		t.Fatal(err)
+	}
+	term := beginTraced(t, mem)
+	defer term.end()
+	var want []string
+	for _, inUse := range []int64{60, 72, 73, 91, 96, 60} {
+		if text, worse := term.st.SetUsage(room.Usage{InUse: inUse, Quota: 100}); text != "" {
+			want = append(want, text)
+			if worse != (inUse > 60) {
+				t.Errorf("%d %%: worse %t", inUse, worse)
+			}
+		}
+	}
+	term.commit(putRegion("sea"))
+	events, _, err := term.st.Events.After(t.Context(), 0, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range events {
+		if e.GetType() == "store.filling" {
+			got = append(got, e.GetMessage())
+		}
+	}
+	if len(got) != 4 || !slices.Equal(got, want) {
+		t.Errorf("events %q, want %q", got, want)
+	}
+	for i, says := range []string{"it takes new jobs up to 90 %", "it refuses new jobs, and", "it refuses new jobs and", "it is no longer filling"} {
+		if i < len(got) && !strings.Contains(got[i], says) {
+			t.Errorf("event %d: %s", i, got[i])
+		}
 	}
 }
 

@@ -407,21 +407,22 @@ func (st *State) SetServerAlarms(alarms []string) {
 	st.serverAlarms = alarms
 }
 
-// SetUsage stores how full the store is.
-func (st *State) SetUsage(use room.Usage) {
+// SetUsage stores how full the store is, adds an event about a change, and returns its text: see room.Room.Measured.
+func (st *State) SetUsage(use room.Usage) (text string, worse bool) {
 	st.Lock()
 	defer st.Unlock()
-	if st.Room.Measured(use) {
-		st.Events.Add("store.filling", "store", "%s", st.Room.Filling())
+	text, worse = st.Room.Measured(use)
+	if text != "" {
+		st.Events.Add("store.filling", "store", "%s", text)
 	}
+	return text, worse
 }
 
 // Usage returns how full the store is.
 func (st *State) Usage() *nusav1.StoreUsage {
 	st.Lock()
 	defer st.Unlock()
-	r := &st.Room
-	use := r.Usage()
+	r, use := &st.Room, st.Room.Usage()
 	return &nusav1.StoreUsage{
 		Keys: r.Keys + st.Trail.Records + int64(st.Answers.Len()), Bytes: use.Bytes, UsedBytes: use.InUse, QuotaBytes: use.Quota,
 		Jobs: r.Jobs, JobBytes: r.JobBytes, JobLimitBytes: r.Limits.Jobs, NamespaceLimitBytes: r.Limits.Namespace, JobsLeft: r.Left(),
@@ -431,8 +432,7 @@ func (st *State) Usage() *nusav1.StoreUsage {
 // NoteRefused stores why a region without a session is refused. It reports whether the reason is
 // new, without regard to numbers in the text, which may change each time. The lock is held.
 func (st *State) NoteRefused(name, why string) bool {
-	r := st.Regions[name]
-	why = "refused: " + why
+	r, why := st.Regions[name], "refused: "+why
 	switch {
 	case r == nil:
 		was := st.refusedUnknown
