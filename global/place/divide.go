@@ -44,7 +44,7 @@ func ruleOf(j *Job, g *Group, allowed int) Rule {
 	case allowed < leastRegions:
 		return Rule{Divide: DivideBest, Why: "the default where one region is allowed"}
 	}
-	return Rule{Divide: DivideCapacity, Least: leastRegions, Why: "the default of a service: at least two regions"}
+	return Rule{Divide: DivideCapacity, Least: leastRegions, Why: "the default of a service: at least two regions where two can take one"}
 }
 
 // apply returns the spec with the rule's Divide.
@@ -53,7 +53,7 @@ func (r Rule) apply(spec RegionsSpec) RegionsSpec {
 	return spec
 }
 
-// String prints the rule, for example "capacity, the default of a service: at least two regions".
+// String prints the rule, for example "best, the default of a batch job".
 func (r Rule) String() string {
 	if r.Divide == "" {
 		return r.Why
