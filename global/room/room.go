@@ -4,8 +4,8 @@ import "fmt"
 
 const (
 	// Percentages of a limit. From warnFrom on there is an alarm. From newUntil on, no new job is
-	// accepted. From anyUntil on, no new version of a job is accepted either. Each of these stages is
-	// reported as ended once the fill is calm below its beginning.
+	// accepted. From anyUntil on, no new version of a job is accepted either. Each of these stages ends
+	// when the fill is calm points below its beginning.
 	warnFrom, newUntil, anyUntil, calm = 70, 90, 95, 5
 	// JobOverhead is the number of bytes that count for a job beside its records. A job takes more
 	// memory than that: see docs/design/scale.md.
@@ -42,7 +42,7 @@ type Room struct {
 	// transactions have written since the measurement.
 	usage   Usage
 	written int64
-	// stage is how many of the stages of a filling store have begun, and have not been reported as ended.
+	// stage is how many stages of a filling store have begun and not ended.
 	stage int
 }
 

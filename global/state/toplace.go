@@ -378,8 +378,9 @@ func (r *Region) reported() *place.Region {
 	return r.fromReport
 }
 
-// reportToPlace returns a report in the form that package place takes. was is that form of the earlier report, and
-// the result shares what has not changed: the reports of a region at rest are equal.
+// reportToPlace returns a report in the form that package place takes. earlier is the report before it, and was is
+// what reportToPlace returned for that one. The result shares the parts of was that have not changed: the reports of a
+// region at rest are equal.
 func reportToPlace(name string, rep, earlier *nusav1.RegionReport, was *place.Region) *place.Region {
 	out := &place.Region{Name: name, SlotsRevision: rep.GetSlotsRevision(), Fits: was.Fits, NoFitReasons: was.NoFitReasons, Bins: was.Bins}
 	if fits := rep.GetShape().GetFits(); was.Fits == nil || !slices.EqualFunc(fits, earlier.GetShape().GetFits(), sameFit) {

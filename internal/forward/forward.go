@@ -156,7 +156,7 @@ func (f *Forwarder) unreached(conn *grpc.ClientConn, err error) error {
 	other := "no other is elected yet"
 	if f.whyNoOther != nil {
 		if why := f.whyNoOther(); why != "" {
-			other = "no other can be elected: " + why + ", so start what runs it"
+			other = "no other can be elected: " + why + "; if that lasts, start the server that runs this etcd"
 		}
 	}
 	return rpcerr.Error{

@@ -338,7 +338,7 @@ func TestWhyNoOtherLeader(t *testing.T) {
 	f.WhyNoOther(func() string { return why })
 	for _, c := range []struct{ why, want string }{
 		{"", "the leader, dead, does not answer, and no other is elected yet"},
-		{"etcd at a:1 does not answer", "the leader, dead, does not answer, and no other can be elected: etcd at a:1 does not answer, so start what runs it"},
+		{"etcd at a:1 does not answer", "the leader, dead, does not answer, and no other can be elected: etcd at a:1 does not answer; if that lasts, start the server that runs this etcd"},
 	} {
 		why = c.why
 		_, err := f.Unary()(t.Context(), get("x"), &grpc.UnaryServerInfo{FullMethod: "/nusa.v1.Jobs/Get"}, nil)
