@@ -69,7 +69,7 @@ func (s scripts) Start(ctx context.Context, t driver.Task) error {
 		return fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, t.ID.Task, err)
 	}
 	file := filepath.Join(t.Dir, "script")
-	if err := os.WriteFile(file, []byte(v.Text("text", "")), 0o600); err != nil {
+	if err := replace(file, v.Text("text", "")); err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err) // a retry may succeed
 	}
 	env := map[string]string{"PATH": os.Getenv("PATH")} // the agent leaves PATH to the engine
@@ -77,4 +77,14 @@ func (s scripts) Start(ctx context.Context, t driver.Task) error {
 	t.Env = env
 	t.Config = map[string]any{"command": v.Text("interpreter", "sh"), "args": []any{file}}
 	return s.Driver.Start(ctx, t)
+}
+
+// replace writes the file as a whole. The agent may start a task again while an interpreter
+// reads the file: the interpreter goes on reading the old file.
+func replace(file, text string) error {
+	next := file + ".new"
+	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, file)
 }

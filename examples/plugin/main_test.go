@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -87,6 +88,31 @@ func TestPath(t *testing.T) {
 	}
 	if st, err := d.Wait(t.Context(), id); err != nil || st.ExitCode != 0 {
 		t.Errorf("%+v: %v", st, err)
+	}
+}
+
+// TestStartsAgain: a second start of a task leaves the script alone that an interpreter reads.
+func TestStartsAgain(t *testing.T) {
+	d := open(t, t.TempDir())
+	task := driver.Task{ID: driver.ID{Alloc: "00000000-0000-4000-8000-000000000000", Task: "t", Run: 1},
+		Config: map[string]any{"text": "exec true"}, Dir: t.TempDir(), AllocDir: t.TempDir(), Logs: driver.LogBounds{Files: 1, SizeBytes: 4096}}
+	if err := d.Start(t.Context(), task); err != nil {
+		t.Fatal(err)
+	}
+	read, err := os.Open(filepath.Join(task.Dir, "script"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	written := time.Unix(1_000_000_000, 0)
+	if err := os.Chtimes(read.Name(), written, written); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Start(t.Context(), task); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := read.Stat(); err != nil || !now.ModTime().Equal(written) {
+		t.Errorf("the file that an interpreter reads was written: %v", err)
 	}
 }
 
