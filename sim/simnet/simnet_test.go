@@ -193,6 +193,30 @@ func TestKill(t *testing.T) {
 	})
 }
 
+// TestWriteAfterClose: a write fails only when a read fails, too. Otherwise a gRPC client creates streams on a
+// connection that can carry none, again and again, until its reader ends.
+func TestWriteAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := simnet.New(simnet.Options{Latency: func(string, string) time.Duration { return 10 * time.Millisecond }})
+		near, far := connect(t, n)
+		must[int](t)(far.Write([]byte("last")))
+		far.Close()
+		must[int](t)(near.Write([]byte("lost"))) // the close has not arrived
+		time.Sleep(10 * time.Millisecond)
+		must[int](t)(near.Write([]byte("lost"))) // the last data is not read
+		buf := make([]byte, 10)
+		if k, err := near.Read(buf); k != 4 || err != nil {
+			t.Errorf("the last data: %d, %v", k, err)
+		}
+		if _, err := near.Write([]byte("late")); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("write: %v", err)
+		}
+		if _, err := near.Read(buf); err != io.EOF {
+			t.Errorf("read: %v", err)
+		}
+	})
+}
+
 func TestBreakAndTap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := simnet.New(simnet.Options{})

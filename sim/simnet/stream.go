@@ -211,16 +211,18 @@ func (e *end) Write(b []byte) (int, error) {
 	written := 0
 	for {
 		now := time.Now()
-		gone := e.peer.closed || e.peer.broken
+		up := e.n.up(e.host, e.peer.host)
 		switch {
 		case e.closed:
 			return written, e.fail("write", net.ErrClosed)
-		case e.broken, gone && e.n.up(e.host, e.peer.host):
+		case e.broken, up && e.peerIsGone(now):
 			return written, e.fail("write", os.NewSyscallError("write", syscall.ECONNRESET))
 		case past(e.writeDeadline, now):
 			return written, e.fail("write", os.ErrDeadlineExceeded)
 		case written == len(b):
 			return written, nil
+		case up && e.peer.closed:
+			return len(b), nil // the peer drops the data, and its close has not arrived here
 		}
 		if free := window - e.peer.queued; free > 0 {
 			k := min(free, len(b)-written)
@@ -230,6 +232,12 @@ func (e *end) Write(b []byte) (int, error) {
 		}
 		waitUntil(e.cond, e.writeDeadline)
 	}
+}
+
+// peerIsGone reports whether the end of the stream has arrived here and all data before it was read.
+// A write does not fail earlier: gRPC relies on it that after a failed write a read fails, too.
+func (e *end) peerIsGone(now time.Time) bool {
+	return e.peer.broken || e.peer.closed && len(e.queue) == 0 && past(e.finDue, now)
 }
 
 func (e *end) send(now time.Time, data []byte) {
