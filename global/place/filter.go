@@ -152,10 +152,11 @@ func (r RegionsSpec) Allows(at *Region) bool { return allowed(r.Allow, at) }
 // allowed reports whether a region matches one of the selectors. An empty list
 // allows every region.
 func allowed(allow []Selector, r *Region) bool {
-	return len(allow) == 0 || slices.ContainsFunc(allow, func(s Selector) bool { return s.matches(r) })
+	return len(allow) == 0 || slices.ContainsFunc(allow, func(s Selector) bool { return s.Matches(r) })
 }
 
-func (s Selector) matches(r *Region) bool {
+// Matches reports whether a region has the name and the labels of the selector.
+func (s Selector) Matches(r *Region) bool {
 	if s.Name == "" && len(s.Labels) == 0 || s.Name != "" && s.Name != r.Name {
 		return false
 	}

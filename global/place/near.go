@@ -125,7 +125,7 @@ func (d *distances) targets(n *Near) (to []int) {
 	case n.Location != nil:
 		return nil
 	case n.Domain == "" && n.Selector.Name != "":
-		if i := d.regions.index(n.Selector.Name); i >= 0 && n.Selector.matches(d.regions[i]) {
+		if i := d.regions.index(n.Selector.Name); i >= 0 && n.Selector.Matches(d.regions[i]) {
 			to = append(to, i)
 		}
 		return to
@@ -140,7 +140,7 @@ func (d *distances) targets(n *Near) (to []int) {
 	}
 	d.matches += len(d.regions)
 	for i, r := range d.regions {
-		if n.Selector.matches(r) {
+		if n.Selector.Matches(r) {
 			to = append(to, i)
 		}
 	}

@@ -117,7 +117,7 @@ func score(terms []Term) float64 {
 func (g *Group) preference(r *Region) int {
 	sum := 0
 	for _, pref := range g.Regions.Prefer {
-		if pref.Selector.matches(r) {
+		if pref.Selector.Matches(r) {
 			sum += pref.Weight
 		}
 	}

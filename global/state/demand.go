@@ -306,6 +306,58 @@ func offeredInstead(st *State, g *place.Group, driver string) instead {
 	return instead{strings.Join(slices.Sorted(maps.Keys(offered)), ", "), true}
 }
 
+// unmatched says which labels and domains of a job's rules no region has. A rule with such labels has no
+// effect, or lets the group wait. Names of regions are checked before.
+func unmatched(st *State, s *Spec) (out []string) {
+	var where map[string][]string // by what no region has: the rules
+	add := func(what, rule, group string) {
+		if where == nil {
+			where = map[string][]string{}
+		}
+		where[what] = append(where[what], rule+" of "+group)
+	}
+	serving := st.Origins.Serving([]place.Job{s.job})
+	for i := range s.job.Groups {
+		g := &s.job.Groups[i]
+		look := func(rule string, sel place.Selector) {
+			if len(sel.Labels) > 0 && !anyMatches(st, sel) {
+				add("no region matches "+sel.String(), rule, g.Name)
+			}
+		}
+		for _, sel := range g.Regions.Allow {
+			look("allow", sel)
+		}
+		for _, p := range g.Regions.Prefer {
+			look("prefer", p.Selector)
+		}
+		for _, n := range g.Regions.Near {
+			if n.Domain == "" {
+				look("near", n.Selector)
+			} else if len(serving[n.Domain]) == 0 {
+				add("no region serves the domain "+n.Domain, "near", g.Name)
+			}
+		}
+	}
+	for _, what := range slices.Sorted(maps.Keys(where)) {
+		how := "`nusa region list -o yaml` shows the labels of the regions"
+		if strings.HasPrefix(what, "no region serves") {
+			how = "`nusa origin list` shows the domains"
+		}
+		out = append(out, fmt.Sprintf("%s (%s): %s", what, topo.ListNames(where[what]), how))
+	}
+	return out
+}
+
+// anyMatches reports whether a selector matches a region.
+func anyMatches(st *State, sel place.Selector) bool {
+	for _, name := range st.RegionNames() {
+		if sel.Matches(st.Regions[name].labelled()) {
+			return true
+		}
+	}
+	return false
+}
+
 // WrongConfigs returns the problems of configs of plugins that every region refuses which the job allows and
 // which has the plugin, also in the steps of a workflow. Regions that do not say what their plugins accept may accept
 // it. It looks at each region once, and then for each task only at the different kinds of regions. The lock is held.
