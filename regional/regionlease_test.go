@@ -192,17 +192,25 @@ func TestForeignFederationIsRefused(t *testing.T) {
 		if own := w.region(1); own.GetState() != nusav1.RegionState_REGION_STATE_ISLAND || own.GetFailoverMessage() == "" {
 			t.Errorf("the region: %v", own)
 		}
-		for id, want := range map[string]codes.Code{"": codes.InvalidArgument, "xyz": codes.InvalidArgument, strings.Repeat("X", 200): codes.InvalidArgument, third: codes.OK, empty: codes.OK} {
-			if err := rebind(id); status.Code(err) != want {
+		for _, id := range []string{"", "xyz", strings.Repeat("X", 200)} {
+			if err := rebind(id); status.Code(err) != codes.InvalidArgument {
 				t.Errorf("rebind to %q: %v", id, err)
 			}
 		}
-		if err := rebind(empty); err != nil {
-			t.Error(err)
+		for _, id := range []string{third, empty} {
+			if err := rebind(id); err != nil {
+				t.Errorf("rebind to %q: %v", id, err)
+			}
 		}
 		w.eventually("only the region's own job runs", func() bool { return w.running(1)["n1"] == 1 && len(w.allocs(1, false)) == 1 })
 		g.offer(spec("new", 1), 0, 1)
 		w.eventually("the other federation's job runs", func() bool { return w.running(1)["n1"] == 2 })
+		if err := rebind(empty); err != nil {
+			t.Errorf("rebind to the federation of the region: %v", err)
+		}
+		if err := rebind(third); status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("rebind of a connected region to a third federation: %v", err)
+		}
 		if info := w.info(1); info.GetFederationId() != empty || len(info.GetAlarms()) != 0 {
 			t.Errorf("info %v", info)
 		}

@@ -53,6 +53,8 @@ func (r regions) Rebind(ctx context.Context, req *nusav1.RebindRegionRequest) (*
 	switch {
 	case !federationID.MatchString(id):
 		return nil, status.Errorf(codes.InvalidArgument, "%.40q is not the id of a federation, which has 26 letters A-Z and digits 2-7: `nusa version --server` at a global server of the federation prints it", id)
+	case m.Uplink.Connected() && id == c.FederationID:
+		return &nusav1.RebindRegionResponse{}, nil
 	case m.Uplink.Connected():
 		return nil, status.Errorf(codes.FailedPrecondition, "region %s is connected to federation %s: end that session first, for instance by a restart of its servers without --global", c.Region, c.FederationID)
 	case c.FeatureLevel == 0:

@@ -1045,8 +1045,8 @@ type RegionsClient interface {
 	// region. It can also apply the plan. FAILED_PRECONDITION: the region is not connected.
 	Failback(ctx context.Context, in *FailbackRequest, opts ...grpc.CallOption) (*FailbackResponse, error)
 	// Rebind allows the called region to join another federation. Only the API of the region
-	// itself serves this call. FAILED_PRECONDITION: the region is connected to its
-	// federation.
+	// itself serves this call. The call for the federation that the region belongs to changes
+	// nothing. FAILED_PRECONDITION: the region is connected to another federation.
 	Rebind(ctx context.Context, in *RebindRegionRequest, opts ...grpc.CallOption) (*RebindRegionResponse, error)
 }
 
@@ -1212,8 +1212,8 @@ type RegionsServer interface {
 	// region. It can also apply the plan. FAILED_PRECONDITION: the region is not connected.
 	Failback(context.Context, *FailbackRequest) (*FailbackResponse, error)
 	// Rebind allows the called region to join another federation. Only the API of the region
-	// itself serves this call. FAILED_PRECONDITION: the region is connected to its
-	// federation.
+	// itself serves this call. The call for the federation that the region belongs to changes
+	// nothing. FAILED_PRECONDITION: the region is connected to another federation.
 	Rebind(context.Context, *RebindRegionRequest) (*RebindRegionResponse, error)
 	mustEmbedUnimplementedRegionsServer()
 }
