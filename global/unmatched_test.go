@@ -2,6 +2,7 @@ package global
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -44,5 +45,20 @@ func TestRulesThatMatchNoRegion(t *testing.T) {
 		if err != nil || !slices.Equal(submitted.GetWarnings(), c.want) {
 			t.Errorf("%s: a submit warns %q, want %q: %v", name, submitted.GetWarnings(), c.want, err)
 		}
+	}
+}
+
+// TestManyRulesThatMatchNoRegion: the warnings of a submit are few, however many rules match no region.
+func TestManyRulesThatMatchNoRegion(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	spec := testJob("api", 2, func(j *nusav1.JobSpec) {
+		j.Regions = &nusav1.RegionsSpec{}
+		for i := range 20 {
+			j.Regions.Allow = append(j.Regions.Allow, &nusav1.RegionSelector{Labels: map[string]string{"tier": strconv.Itoa(i)}})
+		}
+	})
+	planned, err := s.jobs().Plan(t.Context(), &nusav1.PlanRequest{Spec: spec})
+	if err != nil || len(planned.GetWarnings()) != 8 {
+		t.Errorf("%d warnings, want 8: %v", len(planned.GetWarnings()), err)
 	}
 }

@@ -306,21 +306,24 @@ func offeredInstead(st *State, g *place.Group, driver string) instead {
 	return instead{strings.Join(slices.Sorted(maps.Keys(offered)), ", "), true}
 }
 
+// maxUnmatched bounds the warnings about one job, and maxMatches the comparisons of a region with a rule.
+const maxUnmatched, maxMatches = 8, 20_000
+
 // unmatched says which labels and domains of a job's rules no region has. A rule with such labels has no
 // effect, or lets the group wait. Names of regions are checked before.
 func unmatched(st *State, s *Spec) (out []string) {
-	var where map[string][]string // by what no region has: the rules
+	where := map[string][]string{} // by what no region has: the rules
 	add := func(what, rule, group string) {
-		if where == nil {
-			where = map[string][]string{}
+		if where[what] != nil || len(where) < maxUnmatched {
+			where[what] = append(where[what], rule+" of "+group)
 		}
-		where[what] = append(where[what], rule+" of "+group)
 	}
+	left := maxMatches
 	serving := st.Origins.Serving([]place.Job{s.job})
 	for i := range s.job.Groups {
 		g := &s.job.Groups[i]
 		look := func(rule string, sel place.Selector) {
-			if len(sel.Labels) > 0 && !anyMatches(st, sel) {
+			if len(sel.Labels) > 0 && noneMatches(st, sel, &left) {
 				add("no region matches "+sel.String(), rule, g.Name)
 			}
 		}
@@ -348,14 +351,16 @@ func unmatched(st *State, s *Spec) (out []string) {
 	return out
 }
 
-// anyMatches reports whether a selector matches a region.
-func anyMatches(st *State, sel place.Selector) bool {
+// noneMatches reports whether a selector matches no region. It compares as many regions as left says, and is
+// false if these are not enough to know.
+func noneMatches(st *State, sel place.Selector, left *int) bool {
 	for _, name := range st.RegionNames() {
-		if sel.Matches(st.Regions[name].labelled()) {
-			return true
+		*left--
+		if *left < 0 || sel.Matches(st.Regions[name].labelled()) {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
 // WrongConfigs returns the problems of configs of plugins that every region refuses which the job allows and

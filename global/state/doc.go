@@ -26,8 +26,8 @@
 //	convert.go     stored slots (proto/nusa/v1/job.proto: Slot); slots, answers, sessions, reasons and terms from and to protobuf
 //	toplace.go     jobs and regions as package place takes them
 //	rollout.go     the rollout of a job: how far it is, for package place and for users; its beginning
-//	demand.go      Demand: what groups ask for, for the regions' reports; drivers that no region has, and
-//	               config of plugins that every region refuses
+//	demand.go      Demand: what groups ask for, for the regions' reports; drivers, labels and domains that
+//	               no region has, and config of plugins that every region refuses
 //	unplaced.go    used attempts; groups with instances without a region; released instances; Refusal: what regions
 //	               gave back, and how long no offer follows
 //	failover.go    when the slots of a silent or lost region may move, what a recovery stops and starts
