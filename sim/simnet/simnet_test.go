@@ -193,23 +193,44 @@ func TestKill(t *testing.T) {
 	})
 }
 
-// TestWriteAfterClose: a write fails only when a read fails, too. Otherwise a gRPC client creates streams on a
-// connection that can carry none, again and again, until its reader ends.
+// TestWriteAfterClose: after a close, a write fails only when a read waits no more. Otherwise a gRPC client, whose
+// writer has ended and whose reader has not, creates streams on the connection again and again.
 func TestWriteAfterClose(t *testing.T) {
+	const trip = 10 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
-		n := simnet.New(simnet.Options{Latency: func(string, string) time.Duration { return 10 * time.Millisecond }})
+		n := simnet.New(simnet.Options{Latency: func(string, string) time.Duration { return trip }})
+		near, far := connect(t, n)
+		far.Close()
+		must[int](t)(near.Write([]byte("lost"))) // the close has not arrived
+		closed := time.Now()
+		for { // the window bounds what a writer can write before the close arrives
+			_, err := near.Write(make([]byte, 32<<10))
+			if errors.Is(err, syscall.ECONNRESET) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(closed); took != trip {
+			t.Errorf("the write failed after %v, want %v", took, trip)
+		}
+		if _, err := near.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("read: %v", err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		n := simnet.New(simnet.Options{Latency: func(string, string) time.Duration { return trip }})
 		near, far := connect(t, n)
 		must[int](t)(far.Write([]byte("last")))
 		far.Close()
-		must[int](t)(near.Write([]byte("lost"))) // the close has not arrived
-		time.Sleep(10 * time.Millisecond)
-		must[int](t)(near.Write([]byte("lost"))) // the last data is not read
+		time.Sleep(trip)
+		if _, err := near.Write([]byte("late")); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("write: %v", err)
+		}
 		buf := make([]byte, 10)
 		if k, err := near.Read(buf); k != 4 || err != nil {
 			t.Errorf("the last data: %d, %v", k, err)
-		}
-		if _, err := near.Write([]byte("late")); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("write: %v", err)
 		}
 		if _, err := near.Read(buf); err != io.EOF {
 			t.Errorf("read: %v", err)

@@ -137,6 +137,8 @@ type end struct {
 
 	queue  []segment
 	queued int
+	// dropped counts the bytes that were written after the close of the peer and before its arrival.
+	dropped int
 	// lastDue is when the last segment arrives. It keeps segments in order when the latency
 	// changes.
 	lastDue time.Time
@@ -221,8 +223,14 @@ func (e *end) Write(b []byte) (int, error) {
 			return written, e.fail("write", os.ErrDeadlineExceeded)
 		case written == len(b):
 			return written, nil
-		case up && e.peer.closed:
-			return len(b), nil // the peer drops the data, and its close has not arrived here
+		}
+		if up && e.peer.closed { // the peer drops the data, and its close has not arrived here
+			k := min(window-e.dropped, len(b)-written)
+			written, e.dropped = written+k, e.dropped+k
+			if written < len(b) {
+				waitUntil(e.cond, earlier(e.writeDeadline, e.finDue))
+			}
+			continue
 		}
 		if free := window - e.peer.queued; free > 0 {
 			k := min(free, len(b)-written)
@@ -234,10 +242,11 @@ func (e *end) Write(b []byte) (int, error) {
 	}
 }
 
-// peerIsGone reports whether the end of the stream has arrived here and all data before it was read.
-// A write does not fail earlier: gRPC relies on it that after a failed write a read fails, too.
+// peerIsGone reports whether the close of the peer has arrived here. From then on a read returns data or an error, and
+// never waits. A write must not fail earlier: gRPC ends its writer at a failed write, and uses the connection until
+// its reader ends.
 func (e *end) peerIsGone(now time.Time) bool {
-	return e.peer.broken || e.peer.closed && len(e.queue) == 0 && past(e.finDue, now)
+	return e.peer.broken || e.peer.closed && past(e.finDue, now)
 }
 
 func (e *end) send(now time.Time, data []byte) {
