@@ -1,8 +1,10 @@
 package global
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -18,6 +20,7 @@ func TestRulesThatMatchNoRegion(t *testing.T) {
 	with := func(tier string) *nusav1.RegionSelector {
 		return &nusav1.RegionSelector{Labels: map[string]string{"tier": tier}}
 	}
+	const labels = ": `nusa region list -o yaml` shows the labels of the regions"
 	for name, c := range map[string]struct {
 		rules *nusav1.RegionsSpec
 		want  []string
@@ -30,9 +33,10 @@ func TestRulesThatMatchNoRegion(t *testing.T) {
 				Near:   []*nusav1.Near{{Domain: "cdn.example"}},
 			},
 			want: []string{
-				"no region matches alpha,tier=tin (prefer of web): `nusa region list -o yaml` shows the labels of the regions",
-				"no region matches tier=lead (allow of web, prefer of web): `nusa region list -o yaml` shows the labels of the regions",
-				"no region serves the domain cdn.example (near of web): `nusa origin list` shows the domains",
+				"regions.allow[1]: no region matches tier=lead" + labels,
+				"regions.prefer[0]: no region matches tier=lead" + labels,
+				"regions.prefer[1]: no region matches alpha,tier=tin" + labels,
+				"regions.near[0]: no region serves the domain cdn.example: `nusa origin list` shows the domains",
 			},
 		},
 	} {
@@ -48,17 +52,35 @@ func TestRulesThatMatchNoRegion(t *testing.T) {
 	}
 }
 
-// TestManyRulesThatMatchNoRegion: the warnings of a submit are few, however many rules match no region.
+// TestRulesOfAScheduleThatMatchNoRegion: a submit warns, although it places nothing.
+func TestRulesOfAScheduleThatMatchNoRegion(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	spec := testJob("api", 1, func(j *nusav1.JobSpec) {
+		j.Type = nusav1.JobType_JOB_TYPE_BATCH
+		j.Schedule = &nusav1.Schedule{Cron: []string{"0 3 * * *"}}
+		j.Groups["web"].Regions = &nusav1.RegionsSpec{Allow: []*nusav1.RegionSelector{{Labels: map[string]string{"tier": "lead"}}}}
+	})
+	got, err := s.jobs().Submit(t.Context(), &nusav1.SubmitRequest{Spec: spec})
+	if err != nil || len(got.GetWarnings()) != 1 || !strings.HasPrefix(got.GetWarnings()[0], "groups.web.regions.allow[0]: no region matches tier=lead") {
+		t.Errorf("warnings %q: %v", got.GetWarnings(), err)
+	}
+}
+
+// TestManyRulesThatMatchNoRegion: the warnings of a submit are few and short, however many rules match no region.
 func TestManyRulesThatMatchNoRegion(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	spec := testJob("api", 2, func(j *nusav1.JobSpec) {
 		j.Regions = &nusav1.RegionsSpec{}
 		for i := range 20 {
-			j.Regions.Allow = append(j.Regions.Allow, &nusav1.RegionSelector{Labels: map[string]string{"tier": strconv.Itoa(i)}})
+			many := map[string]string{}
+			for l := range 60 {
+				many[fmt.Sprintf("label%d", l)] = strconv.Itoa(i)
+			}
+			j.Regions.Allow = append(j.Regions.Allow, &nusav1.RegionSelector{Labels: many})
 		}
 	})
-	planned, err := s.jobs().Plan(t.Context(), &nusav1.PlanRequest{Spec: spec})
-	if err != nil || len(planned.GetWarnings()) != 8 {
-		t.Errorf("%d warnings, want 8: %v", len(planned.GetWarnings()), err)
+	got, err := s.jobs().Submit(t.Context(), &nusav1.SubmitRequest{Spec: spec, IdempotencyKey: "once"})
+	if w := got.GetWarnings(); err != nil || len(w) != 9 || w[8] != "no region matches 12 further rules" || len(w[0]) > 400 {
+		t.Errorf("warnings %q: %v", w, err)
 	}
 }

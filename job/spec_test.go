@@ -1,6 +1,7 @@
 package job
 
 import (
+	"fmt"
 	"os"
 	"reflect"
 	"slices"
@@ -145,6 +146,30 @@ regions.near[0].region: there is no region "nowhere"
 groups.h.regions.allow[0].name: there is no region "mars"`
 	if got := UnknownRegions(spec, []string{"westeurope", "eastus"}).Error(); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+func TestRules(t *testing.T) {
+	spec := mustParse(t, `
+name: a
+type: workflow
+workflow:
+  steps:
+    s:
+      regions: {allow: [{name: mars}, {labels: {a: b}}], near: [{domain: cdn.example}, {region: mars}]}
+      groups:
+        g: {regions: {prefer: [{labels: {c: d}, weight: 1}]}, tasks: {t: {driver: process, config: {command: x}}}}
+`)
+	var got []string
+	for _, r := range Rules(spec) {
+		got = append(got, fmt.Sprintf("%s %v %s", r.Path, r.Selector.GetLabels(), r.Domain))
+	}
+	want := []string{
+		"workflow.steps.s.regions.allow[1] map[a:b] ", "workflow.steps.s.regions.near[0] map[] cdn.example",
+		"workflow.steps.s.groups.g.regions.prefer[0] map[c:d] ",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

@@ -223,22 +223,38 @@ func Regions(spec *nusav1.JobSpec) (names []string) {
 	return names
 }
 
-// eachRegion calls visit for each name of a region in a spec, with the path of the field.
-func eachRegion(spec *nusav1.JobSpec, visit func(path, name string)) {
-	named := func(path, name string) {
-		if name != "" {
-			visit(path, name)
+// Rule is a rule of allow, prefer or near that names labels or a domain. A rule with neither names a region or a
+// place.
+type Rule struct {
+	// Path is the field of the rule, for example "regions.allow[0]".
+	Path string
+	// Selector has labels, and Domain is empty; or Domain is set.
+	Selector *nusav1.RegionSelector
+	Domain   string
+}
+
+// Rules returns the rules of a spec that name labels or a domain, also those of the steps of a workflow.
+func Rules(spec *nusav1.JobSpec) (out []Rule) {
+	eachRule(spec, func(r Rule, _ string) {
+		if r.Domain != "" || len(r.Selector.GetLabels()) > 0 {
+			out = append(out, r)
 		}
-	}
+	})
+	return out
+}
+
+// eachRule calls visit for each rule of allow, prefer and near in a spec, with the field of the rule that names a
+// region.
+func eachRule(spec *nusav1.JobSpec, visit func(r Rule, name string)) {
 	walk := func(path string, r *nusav1.RegionsSpec) {
 		for i, s := range r.GetAllow() {
-			named(fmt.Sprintf("%s.allow[%d].name", path, i), s.GetName())
+			visit(Rule{Path: fmt.Sprintf("%s.allow[%d]", path, i), Selector: s}, "name")
 		}
 		for i, s := range r.GetPrefer() {
-			named(fmt.Sprintf("%s.prefer[%d].name", path, i), s.GetSelector().GetName())
+			visit(Rule{Path: fmt.Sprintf("%s.prefer[%d]", path, i), Selector: s.GetSelector()}, "name")
 		}
 		for i, s := range r.GetNear() {
-			named(fmt.Sprintf("%s.near[%d].region", path, i), s.GetSelector().GetName())
+			visit(Rule{Path: fmt.Sprintf("%s.near[%d]", path, i), Selector: s.GetSelector(), Domain: s.GetDomain()}, "region")
 		}
 	}
 	walk("regions", spec.GetRegions())
@@ -253,6 +269,18 @@ func eachRegion(spec *nusav1.JobSpec, visit func(path, name string)) {
 	}
 	for _, k := range sorted(spec.GetGroups()) {
 		walk(join("groups", k)+".regions", spec.GetGroups()[k].GetRegions())
+	}
+}
+
+// eachRegion calls visit for each name of a region in a spec, with the path of the field.
+func eachRegion(spec *nusav1.JobSpec, visit func(path, name string)) {
+	named := func(path, name string) {
+		if name != "" {
+			visit(path, name)
+		}
+	}
+	eachRule(spec, func(r Rule, name string) { named(r.Path+"."+name, r.Selector.GetName()) })
+	for _, k := range sorted(spec.GetGroups()) {
 		for i, name := range spec.GetGroups()[k].GetUpdate().GetRegions().GetOrder() {
 			named(fmt.Sprintf("%s.update.regions.order[%d]", join("groups", k), i), name)
 		}

@@ -39,6 +39,9 @@ func (j *jobsAPI) Plan(ctx context.Context, req *nusav1.PlanRequest) (*nusav1.Pl
 		return nil, rpcError(err)
 	}
 	out, err := placer.DryRun(ctx, term.State, spec)
+	if err == nil {
+		out.Warnings = append(out.Warnings, term.unmatched(job.Rules(spec))...)
+	}
 	if err == nil && spec.GetSchedule() != nil {
 		out.NextRuns = nextRuns(spec.GetSchedule(), plannedRuns)
 		out.Warnings = append(out.Warnings, overWarning(spec.GetSchedule())...)

@@ -199,6 +199,7 @@ func beginSubmit(ctx context.Context, term *Term, req *submits.Request, tries in
 		}
 		noteSubmitted(term, k, resp, revision)
 		resp.Warnings = append(append(resp.Warnings, spec.warnings...), overWarning(spec.schedule)...)
+		resp.Warnings = append(resp.Warnings, term.unmatched(spec.rules)...)
 		return resp, nil
 	}, nil
 }
@@ -213,6 +214,8 @@ type checkedSpec struct {
 	asked *rights.Asked
 	// regions are the regions that the spec names. All of them existed when the spec was checked.
 	regions []string
+	// rules name labels or domains, which may come and go.
+	rules []job.Rule
 	// longestName bounds the names of jobs with the spec. schedule is nil without one.
 	longestName int
 	schedule    *nusav1.Schedule
@@ -226,6 +229,16 @@ func overWarning(s *nusav1.Schedule) []string {
 		return nil
 	}
 	return []string{"the schedule has no time from now on: see its start, end and exclude"}
+}
+
+// unmatched warns of rules with labels that no region has, or with domains that no region serves.
+func (t *Term) unmatched(rules []job.Rule) []string {
+	if len(rules) == 0 {
+		return nil
+	}
+	t.State.Lock()
+	defer t.State.Unlock()
+	return state.Unmatched(t.State, rules)
 }
 
 // spec checks an encoded spec, and returns the job's name and the rest of the spec.
@@ -286,7 +299,7 @@ func (t *Term) parseSpec(spec *nusav1.JobSpec) (checkedSpec, int, error) {
 	_, rest, _ := submits.CutName(encoded)
 	return checkedSpec{
 		parsed: state.NewSpec(spec), rest: rest, asked: &rights.Asked{}, namespace: spec.GetNamespace(), warnings: job.Warnings(spec), regions: job.Regions(spec),
-		longestName: job.LongestName(spec), schedule: spec.GetSchedule(), formsAt: formsAt,
+		rules: job.Rules(spec), longestName: job.LongestName(spec), schedule: spec.GetSchedule(), formsAt: formsAt,
 	}, len(rest), nil
 }
 

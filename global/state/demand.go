@@ -250,12 +250,13 @@ func subscription(hash uint64, a place.Ask) *nusav1.ShapeSubscription {
 func missingDrivers(st *State, s *Spec) (out []string) {
 	groups, drivers := map[string][]string{}, map[string]string{} // by the beginning of the text
 	known := map[string]instead{}                                 // of groups that all regions are allowed
+	left := maxMatches
 	for i := range s.job.Groups {
 		g := &s.job.Groups[i]
 		for _, d := range g.Ask.Drivers {
 			offer, is := known[d]
 			if !is || len(g.Regions.Allow) > 0 {
-				offer = offeredInstead(st, g, d)
+				offer = offeredInstead(st, g, d, &left)
 			}
 			if len(g.Regions.Allow) == 0 {
 				known[d] = offer
@@ -286,11 +287,20 @@ type instead struct {
 	missing bool
 }
 
-// offeredInstead reports whether no region that a group allows has a driver, and names those that they have.
-func offeredInstead(st *State, g *place.Group, driver string) instead {
+// offeredInstead reports whether no region that a group allows has a driver, and names those that they have. See
+// noneMatches for left.
+func offeredInstead(st *State, g *place.Group, driver string, left *int) instead {
 	offered := map[string]struct{}{}
+	cost := 0
+	for _, s := range g.Regions.Allow {
+		cost += 1 + len(s.Labels)
+	}
 	may := func(name string) bool {
 		r := st.Regions[name]
+		*left -= cost
+		if *left < 0 {
+			return true
+		}
 		if r.Record.GetLost() != nil || r.Record.GetClusterId() == "" || len(g.Regions.Allow) > 0 && !g.Regions.Allows(r.labelled()) {
 			return false
 		}
@@ -306,61 +316,52 @@ func offeredInstead(st *State, g *place.Group, driver string) instead {
 	return instead{strings.Join(slices.Sorted(maps.Keys(offered)), ", "), true}
 }
 
-// maxUnmatched bounds the warnings about one job, and maxMatches the comparisons of a region with a rule.
-const maxUnmatched, maxMatches = 8, 20_000
+// maxUnmatched bounds the warnings about the rules of one job. maxMatches bounds the labels that the warnings about
+// one job compare, because the lock is held.
+const maxUnmatched, maxMatches = 8, 100_000
 
-// unmatched says which labels and domains of a job's rules no region has. A rule with such labels has no
-// effect, or lets the group wait. Names of regions are checked before.
-func unmatched(st *State, s *Spec) (out []string) {
-	where := map[string][]string{} // by what no region has: the rules
-	add := func(what, rule, group string) {
-		if where[what] != nil || len(where) < maxUnmatched {
-			where[what] = append(where[what], rule+" of "+group)
+// Unmatched returns warnings about rules whose labels no region has, or whose domains no region serves. Such a rule
+// has no effect, or lets the job wait. The lock is held.
+func Unmatched(st *State, rules []job.Rule) (out []string) {
+	left, more := maxMatches, 0
+	for _, r := range rules {
+		what, how := "", "`nusa region list -o yaml` shows the labels of the regions"
+		switch {
+		case r.Domain == "" && noneMatches(st, selectorToPlace(r.Selector), &left):
+			what = "no region matches " + clip(selectorToPlace(r.Selector).String())
+		case r.Domain != "" && len(st.Origins.Table.ServingRegions(r.Domain)) == 0:
+			what, how = "no region serves the domain "+r.Domain, "`nusa origin list` shows the domains"
+		default:
+			continue
 		}
+		if len(out) == maxUnmatched {
+			more++
+			continue
+		}
+		out = append(out, r.Path+": "+what+": "+how)
 	}
-	left := maxMatches
-	serving := st.Origins.Serving([]place.Job{s.job})
-	for i := range s.job.Groups {
-		g := &s.job.Groups[i]
-		look := func(rule string, sel place.Selector) {
-			if len(sel.Labels) > 0 && noneMatches(st, sel, &left) {
-				add("no region matches "+sel.String(), rule, g.Name)
-			}
-		}
-		for _, sel := range g.Regions.Allow {
-			look("allow", sel)
-		}
-		for _, p := range g.Regions.Prefer {
-			look("prefer", p.Selector)
-		}
-		for _, n := range g.Regions.Near {
-			if n.Domain == "" {
-				look("near", n.Selector)
-			} else if len(serving[n.Domain]) == 0 {
-				add("no region serves the domain "+n.Domain, "near", g.Name)
-			}
-		}
-	}
-	for _, what := range slices.Sorted(maps.Keys(where)) {
-		how := "`nusa region list -o yaml` shows the labels of the regions"
-		if strings.HasPrefix(what, "no region serves") {
-			how = "`nusa origin list` shows the domains"
-		}
-		out = append(out, fmt.Sprintf("%s (%s): %s", what, topo.ListNames(where[what]), how))
+	if more > 0 {
+		out = append(out, fmt.Sprintf("no region matches %d further rules", more))
 	}
 	return out
 }
 
-// noneMatches reports whether a selector matches no region. It compares as many regions as left says, and is
-// false if these are not enough to know.
-func noneMatches(st *State, sel place.Selector, left *int) bool {
-	for _, name := range st.RegionNames() {
-		*left--
-		if *left < 0 || sel.Matches(st.Regions[name].labelled()) {
-			return false
-		}
+// clip returns the beginning of a text that may be long.
+func clip(s string) string {
+	const most = 200
+	if len(s) <= most {
+		return s
 	}
-	return true
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+// noneMatches reports whether a selector matches no region. left is how many labels may still be compared; once it
+// is used up, a region may match.
+func noneMatches(st *State, s place.Selector, left *int) bool {
+	return !slices.ContainsFunc(st.RegionNames(), func(name string) bool {
+		*left -= 1 + len(s.Labels)
+		return *left < 0 || s.Matches(st.Regions[name].labelled())
+	})
 }
 
 // WrongConfigs returns the problems of configs of plugins that every region refuses which the job allows and

@@ -78,7 +78,7 @@ func (t *Tx) SubmitJob(k JobKey, s Submission) (*nusav1.SubmitResponse, error) {
 		}
 		return &nusav1.SubmitResponse{Version: old.Version(), Revision: rev, Warnings: job.EndedAlready(ended)}, nil
 	}
-	warnings := append(missingDrivers(t.State, s.Spec), unmatched(t.State, s.Spec)...)
+	warnings := missingDrivers(t.State, s.Spec)
 	err = t.checkRoom(k, len(s.Encoded))
 	if err == nil {
 		err = t.checkTemplates(k, s.Spec)
