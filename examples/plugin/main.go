@@ -13,6 +13,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -82,9 +83,14 @@ func (s scripts) Start(ctx context.Context, t driver.Task) error {
 // replace writes the file as a whole. The agent may start a task again while an interpreter
 // reads the file: the interpreter goes on reading the old file.
 func replace(file, text string) error {
-	next := file + ".new"
-	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
+	next, err := os.CreateTemp(filepath.Dir(file), "script-*")
+	if err != nil {
 		return err
 	}
-	return os.Rename(next, file)
+	defer os.Remove(next.Name())
+	_, err = next.WriteString(text)
+	if err := errors.Join(err, next.Close()); err != nil {
+		return err
+	}
+	return os.Rename(next.Name(), file)
 }

@@ -1045,8 +1045,9 @@ type RegionsClient interface {
 	// region. It can also apply the plan. FAILED_PRECONDITION: the region is not connected.
 	Failback(ctx context.Context, in *FailbackRequest, opts ...grpc.CallOption) (*FailbackResponse, error)
 	// Rebind allows the called region to join another federation. Only the API of the region
-	// itself serves this call. The call for the federation that the region belongs to changes
-	// nothing. FAILED_PRECONDITION: the region is connected to another federation.
+	// itself serves this call. A call that names the federation to which the region is connected
+	// changes nothing. FAILED_PRECONDITION: the region is connected to another federation, or one
+	// of its servers is of an earlier version.
 	Rebind(ctx context.Context, in *RebindRegionRequest, opts ...grpc.CallOption) (*RebindRegionResponse, error)
 }
 
@@ -1212,8 +1213,9 @@ type RegionsServer interface {
 	// region. It can also apply the plan. FAILED_PRECONDITION: the region is not connected.
 	Failback(context.Context, *FailbackRequest) (*FailbackResponse, error)
 	// Rebind allows the called region to join another federation. Only the API of the region
-	// itself serves this call. The call for the federation that the region belongs to changes
-	// nothing. FAILED_PRECONDITION: the region is connected to another federation.
+	// itself serves this call. A call that names the federation to which the region is connected
+	// changes nothing. FAILED_PRECONDITION: the region is connected to another federation, or one
+	// of its servers is of an earlier version.
 	Rebind(context.Context, *RebindRegionRequest) (*RebindRegionResponse, error)
 	mustEmbedUnimplementedRegionsServer()
 }
