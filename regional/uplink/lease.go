@@ -153,11 +153,15 @@ func (ss *session) commitWelcome(ctx context.Context) error {
 	return nil
 }
 
-// checkLevel returns an error, which ends the session, when the region's feature level has
-// risen since the hello.
-func (ss *session) checkLevel(time.Time) (time.Time, error) {
-	if ss.u.cfg.FSM.View().Cluster().FeatureLevel > ss.level {
+// checkCluster returns an error, which ends the session, when the region's feature level has
+// risen since the hello, or when a rebind has bound the region to another federation since the
+// welcome.
+func (ss *session) checkCluster(time.Time) (time.Time, error) {
+	switch c := ss.u.cfg.FSM.View().Cluster(); {
+	case c.FeatureLevel > ss.level:
 		return time.Time{}, errLevel
+	case ss.welcome != nil && c.FederationID != ss.welcome.FederationID:
+		return time.Time{}, errRebound
 	}
 	return time.Time{}, nil
 }

@@ -137,16 +137,32 @@ func TestSessionEndsWhenTheLevelRises(t *testing.T) {
 	fsm := raftlog.NewFSM()
 	u := New(Config{FSM: fsm, Servers: func() []*nusav1.RegionalServer { return nil }})
 	ss := &session{u: u, level: u.hello().GetFeatureLevel()}
-	if _, err := ss.checkLevel(time.Time{}); err != nil {
+	if _, err := ss.checkCluster(time.Time{}); err != nil {
 		t.Error(err)
 	}
 	committed(t, fsm, state.Command{SetLimits: &state.SetLimits{FeatureLevel: 1}})
-	if _, err := ss.checkLevel(time.Time{}); !errors.Is(err, errLevel) {
+	if _, err := ss.checkCluster(time.Time{}); !errors.Is(err, errLevel) {
 		t.Errorf("after the upgrade: %v", err)
 	}
 	ss.level = u.hello().GetFeatureLevel()
-	if _, err := ss.checkLevel(time.Time{}); err != nil {
+	if _, err := ss.checkCluster(time.Time{}); err != nil {
 		t.Errorf("in the next session: %v", err)
+	}
+}
+
+// TestSessionEndsWhenTheRegionIsRebound: a rebind found no session, and was stored after a session began.
+func TestSessionEndsWhenTheRegionIsRebound(t *testing.T) {
+	fsm := raftlog.NewFSM()
+	u := New(Config{FSM: fsm, Servers: func() []*nusav1.RegionalServer { return nil }})
+	join := &state.JoinFederation{FederationID: "FED", Term: 1}
+	committed(t, fsm, state.Command{JoinFederation: join})
+	ss := &session{u: u, level: u.hello().GetFeatureLevel(), welcome: join}
+	if _, err := ss.checkCluster(time.Time{}); err != nil {
+		t.Error(err)
+	}
+	committed(t, fsm, state.Command{RebindFederation: &state.RebindFederation{FederationID: "OTHER"}})
+	if _, err := ss.checkCluster(time.Time{}); !errors.Is(err, errRebound) {
+		t.Errorf("after the rebind: %v", err)
 	}
 }
 

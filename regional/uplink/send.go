@@ -52,7 +52,7 @@ func (ss *session) sendAll(ctx context.Context, ended <-chan error) (err error, 
 		ss.sent = false
 		next := time.Now().Add(time.Hour)
 		steps := []func(time.Time) (time.Time, error){
-			ss.sendLease, ss.checkLevel, ss.sendServers, ss.sendAnswers, ss.sendSummaries, ss.sendReport, ss.sendFits, ss.sendLatency, ss.sendAuthAck, ss.sendAck,
+			ss.sendLease, ss.checkCluster, ss.sendServers, ss.sendAnswers, ss.sendSummaries, ss.sendReport, ss.sendFits, ss.sendLatency, ss.sendAuthAck, ss.sendAck,
 		}
 		if !ss.joined.Load() {
 			steps = steps[:1] // the content of the welcome is not committed yet

@@ -64,6 +64,9 @@ const (
 // errLevel ends a session whose hello had a lower feature level than the region has now.
 var errLevel = errors.New("all servers of the region support a higher feature level now: a new session begins")
 
+// errRebound ends a session that began while an operator bound the region to another federation.
+var errRebound = errors.New("the region was bound to another federation: a new session begins")
+
 // The reasons why the region has no session. errNotNow may pass by itself. The others need
 // an operator: errRefused says that the global tier does not accept this region, and
 // errForeign says that the region's log belongs to another federation.
