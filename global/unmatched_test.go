@@ -17,10 +17,14 @@ func TestRulesThatMatchNoRegion(t *testing.T) {
 	if _, err := nusav1.NewRegionsClient(s.conn).Define(t.Context(), &nusav1.DefineRegionRequest{Definition: def}); err != nil {
 		t.Fatal(err)
 	}
+	drained := originRec("old.example", "alpha")
+	drained.Origins[0].Drained = true
+	if _, err := nusav1.NewOriginsClient(s.conn).Set(t.Context(), &nusav1.SetOriginsRequest{Record: drained}); err != nil {
+		t.Fatal(err)
+	}
 	with := func(tier string) *nusav1.RegionSelector {
 		return &nusav1.RegionSelector{Labels: map[string]string{"tier": tier}}
 	}
-	const labels = ": `nusa region list -o yaml` shows the labels of the regions"
 	for name, c := range map[string]struct {
 		rules *nusav1.RegionsSpec
 		want  []string
@@ -29,14 +33,15 @@ func TestRulesThatMatchNoRegion(t *testing.T) {
 		"none matches": {
 			rules: &nusav1.RegionsSpec{
 				Allow:  []*nusav1.RegionSelector{with("gold"), with("lead")},
-				Prefer: []*nusav1.Preference{{Selector: with("lead"), Weight: 10}, {Selector: &nusav1.RegionSelector{Name: "alpha", Labels: map[string]string{"tier": "tin"}}, Weight: 10}},
-				Near:   []*nusav1.Near{{Domain: "cdn.example"}},
+				Prefer: []*nusav1.Preference{{Selector: &nusav1.RegionSelector{Labels: map[string]string{"zone": "a"}}, Weight: 10}, {Selector: &nusav1.RegionSelector{Name: "alpha", Labels: map[string]string{"tier": "tin"}}, Weight: 10}},
+				Near:   []*nusav1.Near{{Domain: "cdn.example"}, {Domain: "old.example"}},
 			},
 			want: []string{
-				"regions.allow[1]: no region matches tier=lead" + labels,
-				"regions.prefer[0]: no region matches tier=lead" + labels,
-				"regions.prefer[1]: no region matches alpha,tier=tin" + labels,
+				"regions.allow[1]: no region has tier=lead; known values of tier: gold",
+				"regions.prefer[0]: no region has the label zone",
+				"regions.prefer[1]: region alpha does not have tier=tin; known values of tier: gold",
 				"regions.near[0]: no region serves the domain cdn.example: `nusa origin list` shows the domains",
+				"regions.near[1]: every origin of the domain old.example is drained",
 			},
 		},
 	} {
@@ -61,7 +66,7 @@ func TestRulesOfAScheduleThatMatchNoRegion(t *testing.T) {
 		j.Groups["web"].Regions = &nusav1.RegionsSpec{Allow: []*nusav1.RegionSelector{{Labels: map[string]string{"tier": "lead"}}}}
 	})
 	got, err := s.jobs().Submit(t.Context(), &nusav1.SubmitRequest{Spec: spec})
-	if err != nil || len(got.GetWarnings()) != 1 || !strings.HasPrefix(got.GetWarnings()[0], "groups.web.regions.allow[0]: no region matches tier=lead") {
+	if err != nil || len(got.GetWarnings()) != 1 || !strings.HasPrefix(got.GetWarnings()[0], "groups.web.regions.allow[0]: no region has the label tier") {
 		t.Errorf("warnings %q: %v", got.GetWarnings(), err)
 	}
 }

@@ -287,8 +287,8 @@ type instead struct {
 	missing bool
 }
 
-// offeredInstead reports whether no region that a group allows has a driver, and names those that they have. See
-// noneMatches for left.
+// offeredInstead reports whether no region that a group allows has a driver, and names those that they have. left is
+// how many labels may still be compared; once it is used up, a region may have the driver.
 func offeredInstead(st *State, g *place.Group, driver string, left *int) instead {
 	offered := map[string]struct{}{}
 	cost := 0
@@ -316,53 +316,8 @@ func offeredInstead(st *State, g *place.Group, driver string, left *int) instead
 	return instead{strings.Join(slices.Sorted(maps.Keys(offered)), ", "), true}
 }
 
-// maxUnmatched bounds the warnings about the rules of one job. maxMatches bounds the labels that the warnings about
-// one job compare, because the lock is held.
-const maxUnmatched, maxMatches = 8, 100_000
-
-// Unmatched returns warnings about rules whose labels no region has, or whose domains no region serves. Such a rule
-// has no effect, or lets the job wait. The lock is held.
-func Unmatched(st *State, rules []job.Rule) (out []string) {
-	left, more := maxMatches, 0
-	for _, r := range rules {
-		what, how := "", "`nusa region list -o yaml` shows the labels of the regions"
-		switch {
-		case r.Domain == "" && noneMatches(st, selectorToPlace(r.Selector), &left):
-			what = "no region matches " + clip(selectorToPlace(r.Selector).String())
-		case r.Domain != "" && len(st.Origins.Table.ServingRegions(r.Domain)) == 0:
-			what, how = "no region serves the domain "+r.Domain, "`nusa origin list` shows the domains"
-		default:
-			continue
-		}
-		if len(out) == maxUnmatched {
-			more++
-			continue
-		}
-		out = append(out, r.Path+": "+what+": "+how)
-	}
-	if more > 0 {
-		out = append(out, fmt.Sprintf("no region matches %d further rules", more))
-	}
-	return out
-}
-
-// clip returns the beginning of a text that may be long.
-func clip(s string) string {
-	const most = 200
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
-}
-
-// noneMatches reports whether a selector matches no region. left is how many labels may still be compared; once it
-// is used up, a region may match.
-func noneMatches(st *State, s place.Selector, left *int) bool {
-	return !slices.ContainsFunc(st.RegionNames(), func(name string) bool {
-		*left -= 1 + len(s.Labels)
-		return *left < 0 || s.Matches(st.Regions[name].labelled())
-	})
-}
+// maxMatches bounds the labels that the warnings about one job compare, because the lock is held.
+const maxMatches = 100_000
 
 // WrongConfigs returns the problems of configs of plugins that every region refuses which the job allows and
 // which has the plugin, also in the steps of a workflow. Regions that do not say what their plugins accept may accept

@@ -21,13 +21,14 @@
 //	recall.go      the records of jobs in the history that were read recently; watches of such jobs;
 //	               a term that serves before the history is read
 //	audit.go       Tx: audit records, those of regions, and idempotency records
-//	sets.go        what each region gets a copy of: origin records, and who may do what; webhooks
+//	sets.go        what each region gets a copy of: origin records, and who may do what; webhooks;
+//	               rules with labels or domains that no region has
 //	keys.go        keys and values of the store
 //	convert.go     stored slots (proto/nusa/v1/job.proto: Slot); slots, answers, sessions, reasons and terms from and to protobuf
 //	toplace.go     jobs and regions as package place takes them
 //	rollout.go     the rollout of a job: how far it is, for package place and for users; its beginning
-//	demand.go      Demand: what groups ask for, for the regions' reports; drivers, labels and domains that
-//	               no region has, and config of plugins that every region refuses
+//	demand.go      Demand: what groups ask for, for the regions' reports; drivers that no region has, and
+//	               config of plugins that every region refuses
 //	unplaced.go    used attempts; groups with instances without a region; released instances; Refusal: what regions
 //	               gave back, and how long no offer follows
 //	failover.go    when the slots of a silent or lost region may move, what a recovery stops and starts

@@ -3,6 +3,8 @@ package state
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +15,8 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/notify"
 	"github.com/nusa-scheduler/nusa/internal/origins"
 	"github.com/nusa-scheduler/nusa/internal/sets"
+	"github.com/nusa-scheduler/nusa/internal/topo"
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/rights"
 )
@@ -76,6 +80,88 @@ func (o *Origins) Serving(jobs []place.Job) map[string][]string {
 		}
 	}
 	return out
+}
+
+// maxUnmatched bounds the warnings about the rules of one job.
+const maxUnmatched = 8
+
+// Unmatched returns warnings about rules whose labels no region has, or whose domains no region serves. Such a rule
+// has no effect, or lets the job wait. The lock is held.
+func Unmatched(st *State, rules []job.Rule) (out []string) {
+	left, more := maxMatches, 0
+	for _, r := range rules {
+		why := ""
+		if r.Domain != "" {
+			why = st.Origins.unserved(r.Domain)
+		} else {
+			why = unmet(st, selectorToPlace(r.Selector), &left)
+		}
+		switch {
+		case why == "":
+		case len(out) == maxUnmatched:
+			more++
+		default:
+			out = append(out, r.Path+": "+why)
+		}
+	}
+	if more > 0 {
+		out = append(out, fmt.Sprintf("no region matches %d further rules", more))
+	}
+	return out
+}
+
+// unserved says why no region serves a domain. It is empty if a region does.
+func (o *Origins) unserved(domain string) string {
+	switch {
+	case len(o.Table.ServingRegions(domain)) > 0:
+		return ""
+	case len(o.Table.Match(domain).GetOrigins()) > 0:
+		return "every origin of the domain " + domain + " is drained"
+	}
+	return "no region serves the domain " + domain + ": `nusa origin list` shows the domains"
+}
+
+// unmet says why no region matches a selector. It is empty if a region does. left is how many labels may still be
+// compared; once it is used up, a region may match.
+func unmet(st *State, s place.Selector, left *int) string {
+	if slices.ContainsFunc(st.RegionNames(), func(name string) bool {
+		*left -= 1 + len(s.Labels)
+		return *left < 0 || s.Matches(st.Regions[name].labelled())
+	}) {
+		return ""
+	}
+	who := "no region has "
+	if s.Name != "" {
+		who = "region " + s.Name + " does not have "
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.Labels)) {
+		values := map[string]bool{}
+		for _, r := range st.Regions {
+			if v, ok := r.Record.GetDefinition().GetLabels()[key]; ok {
+				values[v] = true
+			}
+		}
+		*left -= len(st.Regions)
+		if len(values) == 0 {
+			return clip("no region has the label " + key)
+		}
+		if want := s.Labels[key]; !values[want] {
+			return clip(who + key + "=" + want + "; known values of " + key + ": " + topo.ListNames(slices.Sorted(maps.Keys(values))))
+		}
+		if *left < 0 {
+			break
+		}
+	}
+	return clip(who + place.Selector{Labels: s.Labels}.String())
+}
+
+// clip returns the beginning of a text that may be long.
+func clip(s string) string {
+	const most = 300
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
 // Origin returns a domain's record as the transaction leaves it, and the revision of the stored
