@@ -13,9 +13,11 @@ import (
 // TestRulesThatMatchNoRegion: plan and submit warn about labels and domains that no region has.
 func TestRulesThatMatchNoRegion(t *testing.T) {
 	s := newFederation().start(t, "g1")
-	def := &nusav1.RegionDefinition{Name: "alpha", Labels: map[string]string{"tier": "gold"}, Location: &nusav1.Location{Latitude: 1, Longitude: 103}}
-	if _, err := nusav1.NewRegionsClient(s.conn).Define(t.Context(), &nusav1.DefineRegionRequest{Definition: def}); err != nil {
-		t.Fatal(err)
+	for name, labels := range map[string]map[string]string{"alpha": {"tier": "gold"}, "beta": {"zone": "a"}} {
+		def := &nusav1.RegionDefinition{Name: name, Labels: labels, Location: &nusav1.Location{Latitude: 1, Longitude: 103}}
+		if _, err := nusav1.NewRegionsClient(s.conn).Define(t.Context(), &nusav1.DefineRegionRequest{Definition: def}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	drained := originRec("old.example", "alpha")
 	drained.Origins[0].Drained = true
@@ -33,15 +35,16 @@ func TestRulesThatMatchNoRegion(t *testing.T) {
 		"none matches": {
 			rules: &nusav1.RegionsSpec{
 				Allow:  []*nusav1.RegionSelector{with("gold"), with("lead")},
-				Prefer: []*nusav1.Preference{{Selector: &nusav1.RegionSelector{Labels: map[string]string{"zone": "a"}}, Weight: 10}, {Selector: &nusav1.RegionSelector{Name: "alpha", Labels: map[string]string{"tier": "tin"}}, Weight: 10}},
-				Near:   []*nusav1.Near{{Domain: "cdn.example"}, {Domain: "old.example"}},
+				Prefer: []*nusav1.Preference{{Selector: &nusav1.RegionSelector{Labels: map[string]string{"rack": "1"}}, Weight: 10}, {Selector: &nusav1.RegionSelector{Name: "alpha", Labels: map[string]string{"tier": "tin"}}, Weight: 10}},
+				Near:   []*nusav1.Near{{Domain: "cdn.example"}, {Domain: "old.example"}, {Selector: &nusav1.RegionSelector{Labels: map[string]string{"tier": "gold", "zone": "a"}}}},
 			},
 			want: []string{
 				"regions.allow[1]: no region has tier=lead; known values of tier: gold",
-				"regions.prefer[0]: no region has the label zone",
+				"regions.prefer[0]: no region has the label rack",
 				"regions.prefer[1]: region alpha does not have tier=tin; known values of tier: gold",
 				"regions.near[0]: no region serves the domain cdn.example: `nusa origin list` shows the domains",
 				"regions.near[1]: every origin of the domain old.example is drained",
+				"regions.near[2]: no region has tier=gold, zone=a",
 			},
 		},
 	} {
@@ -85,7 +88,7 @@ func TestManyRulesThatMatchNoRegion(t *testing.T) {
 		}
 	})
 	got, err := s.jobs().Submit(t.Context(), &nusav1.SubmitRequest{Spec: spec, IdempotencyKey: "once"})
-	if w := got.GetWarnings(); err != nil || len(w) != 9 || w[8] != "no region matches 12 further rules" || len(w[0]) > 400 {
+	if w := got.GetWarnings(); err != nil || len(w) != 9 || w[8] != "12 further rules match no region" || len(w[0]) > 400 {
 		t.Errorf("warnings %q: %v", w, err)
 	}
 }

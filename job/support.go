@@ -223,17 +223,16 @@ func Regions(spec *nusav1.JobSpec) (names []string) {
 	return names
 }
 
-// Rule is a rule of allow, prefer or near that names labels or a domain. A rule with neither names a region or a
-// place.
+// Rule is one entry of allow, prefer or near.
 type Rule struct {
-	// Path is the field of the rule, for example "regions.allow[0]".
+	// Path is the field of the entry, for example "regions.allow[0]".
 	Path string
-	// Selector has labels, and Domain is empty; or Domain is set.
+	// Selector and Domain are those of the entry. An entry of near with a location has neither.
 	Selector *nusav1.RegionSelector
 	Domain   string
 }
 
-// Rules returns the rules of a spec that name labels or a domain, also those of the steps of a workflow.
+// Rules returns the rules of a spec that have labels or a domain, also those of the steps of a workflow.
 func Rules(spec *nusav1.JobSpec) (out []Rule) {
 	eachRule(spec, func(r Rule, _ string) {
 		if r.Domain != "" || len(r.Selector.GetLabels()) > 0 {
@@ -243,8 +242,7 @@ func Rules(spec *nusav1.JobSpec) (out []Rule) {
 	return out
 }
 
-// eachRule calls visit for each rule of allow, prefer and near in a spec, with the field of the rule that names a
-// region.
+// eachRule calls visit for each rule in a spec. name is the field of the rule for the name of a region.
 func eachRule(spec *nusav1.JobSpec, visit func(r Rule, name string)) {
 	walk := func(path string, r *nusav1.RegionsSpec) {
 		for i, s := range r.GetAllow() {

@@ -287,8 +287,8 @@ type instead struct {
 	missing bool
 }
 
-// offeredInstead reports whether no region that a group allows has a driver, and names those that they have. left is
-// how many labels may still be compared; once it is used up, a region may have the driver.
+// offeredInstead reports whether no region that a group allows has a driver, and names those that they have. Each
+// comparison lowers left. Once left is below 0, offeredInstead takes it that a region has the driver.
 func offeredInstead(st *State, g *place.Group, driver string, left *int) instead {
 	offered := map[string]struct{}{}
 	cost := 0

@@ -105,12 +105,12 @@ func Unmatched(st *State, rules []job.Rule) (out []string) {
 		}
 	}
 	if more > 0 {
-		out = append(out, fmt.Sprintf("no region matches %d further rules", more))
+		out = append(out, fmt.Sprintf("%d further rules match no region", more))
 	}
 	return out
 }
 
-// unserved says why no region serves a domain. It is empty if a region does.
+// unserved says why no region serves a domain. The text is empty if a region does.
 func (o *Origins) unserved(domain string) string {
 	switch {
 	case len(o.Table.ServingRegions(domain)) > 0:
@@ -121,8 +121,8 @@ func (o *Origins) unserved(domain string) string {
 	return "no region serves the domain " + domain + ": `nusa origin list` shows the domains"
 }
 
-// unmet says why no region matches a selector. It is empty if a region does. left is how many labels may still be
-// compared; once it is used up, a region may match.
+// unmet says why no region matches a selector. The text is empty if a region does. Each comparison lowers left. Once
+// left is below 0, unmet takes it that a region matches.
 func unmet(st *State, s place.Selector, left *int) string {
 	if slices.ContainsFunc(st.RegionNames(), func(name string) bool {
 		*left -= 1 + len(s.Labels)
@@ -134,34 +134,27 @@ func unmet(st *State, s place.Selector, left *int) string {
 	if s.Name != "" {
 		who = "region " + s.Name + " does not have "
 	}
+	var labels []string
 	for _, key := range slices.Sorted(maps.Keys(s.Labels)) {
-		values := map[string]bool{}
+		label, values := key+"="+s.Labels[key], map[string]bool{}
 		for _, r := range st.Regions {
 			if v, ok := r.Record.GetDefinition().GetLabels()[key]; ok {
 				values[v] = true
 			}
 		}
+		switch {
+		case len(values) == 0:
+			return "no region has the label " + key
+		case !values[s.Labels[key]]:
+			return who + label + "; known values of " + key + ": " + topo.ListNames(slices.Sorted(maps.Keys(values)))
+		}
+		labels = append(labels, label)
 		*left -= len(st.Regions)
-		if len(values) == 0 {
-			return clip("no region has the label " + key)
-		}
-		if want := s.Labels[key]; !values[want] {
-			return clip(who + key + "=" + want + "; known values of " + key + ": " + topo.ListNames(slices.Sorted(maps.Keys(values))))
-		}
 		if *left < 0 {
 			break
 		}
 	}
-	return clip(who + place.Selector{Labels: s.Labels}.String())
-}
-
-// clip returns the beginning of a text that may be long.
-func clip(s string) string {
-	const most = 300
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
+	return who + topo.ListNames(labels)
 }
 
 // Origin returns a domain's record as the transaction leaves it, and the revision of the stored
