@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -15,13 +16,19 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/internal/wait"
 )
+
+// A log that is locked is opened again each lockPause, for lockedFor in all. Then another process has it.
+const lockPause, lockedFor = 20 * time.Millisecond, 2 * time.Second
 
 const (
 	// walFormat is the version of the content of records. walTag is the beginning of the
@@ -128,6 +135,11 @@ func (l *walLog) read(lg *zap.Logger) ([]*raftpb.Entry, error) {
 	}
 	mark := marks[len(marks)-1]
 	w, err := wal.Open(lg, l.dir, mark)
+	// A child that this process has just forked retains the lock of a closed log until it runs its program.
+	for began := time.Now(); errors.Is(err, fileutil.ErrLocked) && time.Since(began) < lockedFor; {
+		wait.For(context.Background(), lockPause)
+		w, err = wal.Open(lg, l.dir, mark)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,9 @@ import (
 	"testing"
 
 	"github.com/hashicorp/raft"
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+
+	"github.com/nusa-scheduler/nusa/internal/wait"
 )
 
 // TestWALDetectsFlippedBit: a bit is flipped in an entry that was acknowledged before the
@@ -79,5 +82,36 @@ func TestWALDetectsFlippedBit(t *testing.T) {
 	}
 	if loud < flips/2 {
 		t.Errorf("only %d of %d flips were seen", loud, flips)
+	}
+}
+
+// TestLockedForAMoment: a log opens although its lock outlives its close for a moment.
+func TestLockedForAMoment(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "log")
+	l, err := createWAL(dir, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	names, err := filepath.Glob(filepath.Join(dir, "*.wal"))
+	if err != nil || len(names) == 0 {
+		t.Fatal(names, err)
+	}
+	held, err := fileutil.TryLockFile(names[0], os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		wait.For(t.Context(), 5*lockPause)
+		held.Close()
+	}()
+	again, err := openWAL(dir, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
 	}
 }
