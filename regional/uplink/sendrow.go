@@ -27,6 +27,15 @@ const (
 	// movedBy seconds, or when its error has changed by errorBy.
 	movedBy = 0.001
 	errorBy = 0.05
+	// A percentile is sent when it differs from the one that was sent by more than bandLeast and by
+	// more than the share bandShare.
+	bandLeast = time.Millisecond
+	bandShare = 0.1
+	// The first samples of an edge may be far off. So an edge with twice the samples, which is more
+	// certain, is sent when its median differs by more than certainLeast and by more than the share
+	// certainShare.
+	certainLeast = 100 * time.Microsecond
+	certainShare = 0.02
 )
 
 // sentRow is the part of this region's row that the global tier has. It outlasts sessions.
@@ -115,14 +124,18 @@ func (u *Uplink) coordinate() *nusav1.Coordinate {
 
 // noticeable reports whether an edge changed enough to be sent. These changes are enough:
 // another state, source or method, other reachability in the reverse direction, a
-// percentile that differs by more than a tenth and more than a millisecond, or a loss that
+// percentile beyond its band, a median that differs with twice the samples, or a loss that
 // differs by more than a percentage point.
 func noticeable(was, is topology.Edge) bool {
-	moved := func(a, b time.Duration) bool {
-		d := (a - b).Abs()
-		return d > time.Millisecond && d > a/10
-	}
 	return was.State != is.State || was.ReverseReachable != is.ReverseReachable || was.Source != is.Source || was.Method != is.Method ||
-		moved(was.P50, is.P50) || moved(was.P90, is.P90) || moved(was.P99, is.P99) ||
+		differs(was.P50, is.P50, bandLeast, bandShare) || differs(was.P90, is.P90, bandLeast, bandShare) || differs(was.P99, is.P99, bandLeast, bandShare) ||
+		is.Samples >= 2*was.Samples && differs(was.P50, is.P50, certainLeast, certainShare) ||
 		max(was.Loss-is.Loss, is.Loss-was.Loss) > 0.01
+}
+
+// differs reports whether two round trips differ by more than least and by more than a share of
+// the first.
+func differs(was, is, least time.Duration, share float64) bool {
+	d := (is - was).Abs()
+	return d > least && float64(d) > share*float64(was)
 }

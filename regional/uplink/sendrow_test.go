@@ -16,7 +16,7 @@ func TestRowChanges(t *testing.T) {
 	begin := time.Now()
 	r := sentRow{epoch: "e"}
 	edge := func(to string, rtt, age time.Duration) topology.Edge {
-		return topology.Edge{From: "own", To: to, State: topology.OK, Source: topology.Measured, P50: rtt, P90: rtt, P99: rtt, Age: age}
+		return topology.Edge{From: "own", To: to, State: topology.OK, Source: topology.Measured, P50: rtt, P90: rtt, P99: rtt, Age: age, Samples: 9}
 	}
 	at := &nusav1.Coordinate{Vector: []float64{0.1, 0.2}}
 	near := &nusav1.Coordinate{Vector: []float64{0.1001, 0.2}}
@@ -88,6 +88,40 @@ func TestEdgesNoLongerMeasuredAreNotConfirmed(t *testing.T) {
 		edges, err := sets.UnpackRow("own", m.GetEdges(), 10)
 		if err != nil || len(edges) != 1 || m.GetConfirmed() == nil || len(m.GetUnconfirmed()) > 0 {
 			t.Errorf("%s, then measured: %d edges, confirmed %v but for %v: %v", name, len(edges), m.GetConfirmed(), m.GetUnconfirmed(), err)
+		}
+	}
+}
+
+// TestMedianOfMoreSamples: the first sample of an edge was 9 percent too high. The right median is sent
+// when there are twice the samples, and not again while the median stays.
+func TestMedianOfMoreSamples(t *testing.T) {
+	now := time.Now()
+	r := sentRow{epoch: "e"}
+	sent := func(p50 time.Duration, samples int) int {
+		now = now.Add(latencyEvery)
+		m := r.changes(now, []topology.Edge{{From: "own", To: "a", State: topology.OK, Source: topology.Measured, P50: p50, P90: p50, P99: p50, Samples: samples}}, nil)
+		edges, err := sets.UnpackRow("own", m.GetEdges(), 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(edges)
+	}
+	const us = time.Microsecond
+	for i, step := range []struct {
+		p50     time.Duration
+		samples int
+		want    int
+	}{
+		{80_000 * us, 1, 1},
+		{73_000 * us, 1, 0}, // another sample, as uncertain
+		{73_000 * us, 5, 1},
+		{73_100 * us, 10, 0}, // less than 2 percent
+		{70_000 * us, 9, 0},
+		{70_000 * us, 10, 1},
+		{70_000 * us, 40, 0},
+	} {
+		if got := sent(step.p50, step.samples); got != step.want {
+			t.Errorf("step %d: %d edges sent, want %d", i, got, step.want)
 		}
 	}
 }
