@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/internal/lazyregexp"
 	"github.com/nusa-scheduler/nusa/job/times"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -341,7 +341,7 @@ func checkRunHistory(c *checker, p string, h *nusav1.RunHistory) {
 	c.duration(c.join(p, "age"), h.GetAge(), time.Minute, 8760*time.Hour)
 }
 
-var metaName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]{0,62}$`)
+var metaName = lazyregexp.New(`^[A-Za-z][A-Za-z0-9_]{0,62}$`)
 
 func checkParameterized(c *checker, p string, s *nusav1.Parameterized) {
 	c.known(c.join(p, "payload"), s.GetPayload())
@@ -367,7 +367,7 @@ func checkParameterized(c *checker, p string, s *nusav1.Parameterized) {
 			at = fmt.Sprintf("%s.meta_optional[%d]", p, i-n)
 		}
 		switch {
-		case !metaName.MatchString(name):
+		case !metaName().MatchString(name):
 			c.fail(at, "%q is not a name: 1 to 63 of letters, digits and _, starting with a letter", clip(name))
 		case seen[name]:
 			c.fail(at, "%s is given twice", name)

@@ -3,6 +3,7 @@ package job
 import (
 	"hash"
 	"hash/fnv"
+	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -12,7 +13,9 @@ import (
 )
 
 // policies holds the fields of a group that only the schedulers read.
-var policies = numbersOf(&nusav1.Group{}, "count", "regions", "reschedule", "retry", "parallel", "disconnect", "update", "spread", "affinities", "services")
+var policies = sync.OnceValue(func() map[protowire.Number]bool {
+	return numbersOf(&nusav1.Group{}, "count", "regions", "reschedule", "retry", "parallel", "disconnect", "update", "spread", "affinities", "services")
+})
 
 func numbersOf(m proto.Message, names ...protoreflect.Name) map[protowire.Number]bool {
 	out := map[protowire.Number]bool{}
@@ -34,13 +37,13 @@ func GroupHash(g *nusav1.Group) uint64 {
 // EncodedGroupHash returns what GroupHash returns, for a group that is encoded
 // deterministically.
 func EncodedGroupHash(raw []byte) uint64 {
-	h := fnv.New64a()
+	h, without := fnv.New64a(), policies()
 	for len(raw) > 0 {
 		number, _, n := protowire.ConsumeField(raw)
 		if n < 0 {
 			break // cannot happen: raw is an encoded message
 		}
-		if !policies[number] {
+		if !without[number] {
 			_, _ = h.Write(raw[:n])
 		}
 		raw = raw[n:]
@@ -59,7 +62,7 @@ func RestHash(g *nusav1.Group) uint64 {
 // EncodedRestHash returns what RestHash returns, for a group that is encoded deterministically.
 func EncodedRestHash(raw []byte) uint64 {
 	h := fnv.New64a()
-	hashRest(h, raw, restLevels)
+	hashRest(h, raw, restLevels())
 	return max(1, h.Sum64())
 }
 
@@ -69,12 +72,14 @@ type hashLevel struct {
 	into    protowire.Number // the field with the next level; 0: none
 }
 
-var restLevels = []hashLevel{
-	{policies, only(&nusav1.Group{}, "tasks")},
-	{nil, 2}, // the value of a map's entry
-	{nil, only(&nusav1.Task{}, "resources")},
-	{numbersOf(&nusav1.Resources{}, "cpu_milli", "memory_bytes", "disk_bytes"), 0},
-}
+var restLevels = sync.OnceValue(func() []hashLevel {
+	return []hashLevel{
+		{policies(), only(&nusav1.Group{}, "tasks")},
+		{nil, 2}, // the value of a map's entry
+		{nil, only(&nusav1.Task{}, "resources")},
+		{numbersOf(&nusav1.Resources{}, "cpu_milli", "memory_bytes", "disk_bytes"), 0},
+	}
+})
 
 func only(m proto.Message, name protoreflect.Name) (out protowire.Number) {
 	for n := range numbersOf(m, name) {

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"math"
 	"math/big"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/internal/lazyregexp"
 )
 
 // byteUnits are the suffixes of sizes. M means MiB, because M, Mi and MiB in one file must
@@ -25,11 +26,11 @@ var byteUnits = map[string]int64{
 	"P": 1 << 50, "Pi": 1 << 50, "PiB": 1 << 50,
 }
 
-var number = regexp.MustCompile(`^(-?[0-9]{1,18}(?:\.[0-9]{1,9})?(?:[eE][+-]?[0-9]{1,2})?) ?([A-Za-zµ%]*)$`)
+var number = lazyregexp.New(`^(-?[0-9]{1,18}(?:\.[0-9]{1,9})?(?:[eE][+-]?[0-9]{1,2})?) ?([A-Za-zµ%]*)$`)
 
 // amount splits "1.5GiB" into 1.5 and "GiB".
 func amount(s string) (*big.Rat, string, error) {
-	m := number.FindStringSubmatch(strings.TrimSpace(s))
+	m := number().FindStringSubmatch(strings.TrimSpace(s))
 	if m == nil {
 		return nil, "", fmt.Errorf("%q is not a quantity", clip(s))
 	}

@@ -312,7 +312,7 @@ func checkOutputs(c *checker, w *nusav1.Workflow) {
 	c.count("workflow.outputs", len(w.GetOutputs()), maxOutputs, "outputs")
 	for _, name := range sorted(w.GetOutputs()) {
 		at := c.join("workflow.outputs", name)
-		if !metaName.MatchString(name) {
+		if !metaName().MatchString(name) {
 			c.fail(at, "not a name: 1 to 63 of letters, digits and _, starting with a letter")
 		}
 		checkValue(c, at, w.GetOutputs()[name])

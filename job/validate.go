@@ -3,7 +3,6 @@ package job
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/nusa-scheduler/nusa/internal/lazyregexp"
 	"github.com/nusa-scheduler/nusa/internal/suggest"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology/origin"
@@ -38,8 +38,8 @@ func ValidName(s string) bool {
 }
 
 var (
-	label    = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_]{0,62}$`)
-	variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,254}$`)
+	label    = lazyregexp.New(`^[a-zA-Z][a-zA-Z0-9_]{0,62}$`)
+	variable = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]{0,254}$`)
 )
 
 // Bounds of values. A value beyond them is a typing error, because no machine has so much.

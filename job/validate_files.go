@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/nusa-scheduler/nusa/internal/catalog"
+	"github.com/nusa-scheduler/nusa/internal/lazyregexp"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -73,12 +73,12 @@ func isChecksum(s string) bool {
 	return digits > 0 && len(sum) == digits && err == nil
 }
 
-var octal = regexp.MustCompile(`^0?[0-7]{3}$`)
+var octal = lazyregexp.New(`^0?[0-7]{3}$`)
 
 // mode validates the permissions of owner, group and others. Set-uid and sticky bits are
 // refused.
 func (c *checker) mode(p, mode string) {
-	if mode != "" && !octal.MatchString(mode) {
+	if mode != "" && !octal().MatchString(mode) {
 		c.fail(p, "%q is not permissions such as \"0644\"", clip(mode))
 	}
 }

@@ -134,7 +134,7 @@ func (c *checker) ports(p string, ports map[string]*nusav1.Port) {
 	owner := map[int32]string{}
 	for _, k := range sorted(ports) {
 		at := c.join(p, k)
-		if !label.MatchString(k) {
+		if !label().MatchString(k) {
 			c.fail(at, "not a port's name: 1 to 63 of letters, digits and _, starting with a letter")
 		}
 		c.number(c.join(at, "to"), ports[k].GetTo(), 0, 65535)
@@ -247,7 +247,7 @@ func (c *checker) env(p string, env map[string]string) {
 	for _, k := range sorted(env) {
 		at := c.join(p, k)
 		switch {
-		case !variable.MatchString(k):
+		case !variable().MatchString(k):
 			c.fail(at, "not a variable's name: letters, digits and _, not starting with a digit")
 		case strings.HasPrefix(k, "NUSA_"):
 			c.fail(at, "names that start with NUSA_ are set by the agent")

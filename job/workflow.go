@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/internal/expr"
+	"github.com/nusa-scheduler/nusa/internal/lazyregexp"
 	"github.com/nusa-scheduler/nusa/job/steps"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -65,7 +65,7 @@ const (
 const StepMark = "--"
 
 var (
-	stepName = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
+	stepName = lazyregexp.New(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 	// reserved are words that CEL keeps for itself.
 	reserved = strings.Fields("as break const continue else false for function if import in let loop null package namespace return true var void while")
 )
@@ -187,7 +187,7 @@ func checkWorkflow(c *checker, spec *nusav1.JobSpec) {
 	for _, name := range sorted(w.GetParameters()) {
 		at := c.join("workflow.parameters", name)
 		switch {
-		case !metaName.MatchString(name):
+		case !metaName().MatchString(name):
 			c.fail(at, "not a name: 1 to 63 of letters, digits and _, starting with a letter")
 		case slices.Contains(ownValues[:], name):
 			c.fail(at, "each step has a value of this name already")
@@ -227,7 +227,7 @@ func checkValue(c *checker, at, text string) {
 func checkStep(c *checker, spec *nusav1.JobSpec, name string) steps.Step {
 	w := spec.GetWorkflow()
 	s, at := present(w.GetSteps()[name]), c.join("workflow.steps", name)
-	if !stepName.MatchString(name) || len(name) > maxStepName || slices.Contains(reserved, name) {
+	if !stepName().MatchString(name) || len(name) > maxStepName || slices.Contains(reserved, name) {
 		c.fail(at, "not a name of a step: 1 to %d of a-z, 0-9 and _, starting with a letter, without __ and _ at the end, and no word of CEL", maxStepName)
 	}
 	kinds := one(len(s.GetGroups()) > 0) + one(s.GetRef() != "") + one(s.GetWorkflow() != "") + one(s.GetInline() != nil)
@@ -359,7 +359,7 @@ func checkStepValues(c *checker, at string, w *nusav1.Workflow, name string) {
 	for _, k := range sorted(s.GetMeta()) {
 		names[k] = true
 		p := c.join(c.join(at, "meta"), k)
-		if !metaName.MatchString(k) || slices.Contains(ownValues[:], k) {
+		if !metaName().MatchString(k) || slices.Contains(ownValues[:], k) {
 			c.fail(p, "not a name of a value: letters, digits and _, starting with a letter, and none that each step has")
 		}
 		checkValue(c, p, s.GetMeta()[k])

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"regexp"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/boottime"
+	"github.com/nusa-scheduler/nusa/internal/lazyregexp"
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -204,7 +204,7 @@ func Run(ctx context.Context, cfg Config) error {
 // minHistory is the least size of the history's file.
 const minHistory = 4 << 20
 
-var serverName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$`)
+var serverName = lazyregexp.New(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$`)
 
 func (c Config) withDefaults() Config {
 	str := func(p *string, d string) {
@@ -265,7 +265,7 @@ func (c Config) validate() error {
 	if err := job.ValidateRegion(c.Region); err != nil {
 		return bad("region", "%v", err)
 	}
-	if !serverName.MatchString(c.Name) {
+	if !serverName().MatchString(c.Name) {
 		return bad("name", "%q is not 1..63 of [a-zA-Z0-9._-] starting with a letter or digit", c.Name)
 	}
 	if c.DataDir == "" && !c.InMemory {

@@ -93,7 +93,7 @@ func (a *alloc) names(wire *nusav1.AllocOrder) bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(slices.Collect(maps.Keys(g.GetTasks())), func(name string) bool { return !taskName.MatchString(name) })
+	return !slices.ContainsFunc(slices.Collect(maps.Keys(g.GetTasks())), func(name string) bool { return !taskName().MatchString(name) })
 }
 
 // runStarted records that a run has started. It returns false if the run is not the latest

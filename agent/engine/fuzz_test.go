@@ -79,7 +79,7 @@ func checkOrder(t *testing.T, o *order, dir string) {
 		}
 	}
 	for _, p := range o.ports {
-		if p.Host < 1 || p.Host > maxPort || p.To < 1 || p.To > maxPort || !taskName.MatchString(p.Label) {
+		if p.Host < 1 || p.Host > maxPort || p.To < 1 || p.To > maxPort || !taskName().MatchString(p.Label) {
 			t.Fatalf("port %+v", p)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/lease"
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	"github.com/nusa-scheduler/nusa/agent/setup"
+	"github.com/nusa-scheduler/nusa/internal/lazyregexp"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -38,8 +38,8 @@ const (
 
 // Names become parts of paths, so the agent checks their form again.
 var (
-	allocName = regexp.MustCompile(`^[0-9a-zA-Z][0-9a-zA-Z-]{3,63}$`)
-	taskName  = regexp.MustCompile(`^[0-9a-zA-Z][0-9a-zA-Z_-]{0,62}$`)
+	allocName = lazyregexp.New(`^[0-9a-zA-Z][0-9a-zA-Z-]{3,63}$`)
+	taskName  = lazyregexp.New(`^[0-9a-zA-Z][0-9a-zA-Z_-]{0,62}$`)
 )
 
 // Bounds of the numbers in an order. The bounds of a job file are narrower. With these
@@ -120,7 +120,7 @@ func (o *order) readGroup(node Node) error {
 		return fmt.Errorf("the group has no tasks")
 	}
 	for _, name := range slices.Sorted(maps.Keys(g.GetTasks())) {
-		if !taskName.MatchString(name) {
+		if !taskName().MatchString(name) {
 			return fmt.Errorf("task %q: the name is not valid", name)
 		}
 		t := g.GetTasks()[name]
@@ -199,7 +199,7 @@ func withoutSentinel(err error) error {
 // checkVolumes checks the names of volumes, which become parts of paths.
 func checkVolumes(g *nusav1.Group) error {
 	for _, name := range slices.Sorted(maps.Keys(g.GetVolumes())) {
-		if !taskName.MatchString(name) {
+		if !taskName().MatchString(name) {
 			return fmt.Errorf("volumes: the name %q is not valid", name)
 		}
 	}
@@ -231,7 +231,7 @@ func (o *order) readAsk(a *nusav1.Allocation, g *nusav1.Group) (bad error) {
 		if p.To == 0 {
 			p.To = p.Host
 		}
-		if !taskName.MatchString(label) || p.Host < 1 || p.Host > maxPort || p.To < 1 || p.To > maxPort {
+		if !taskName().MatchString(label) || p.Host < 1 || p.Host > maxPort || p.To < 1 || p.To > maxPort {
 			bad = fmt.Errorf("ports: %q from %d to %d: it must be a name and two ports within 1..65535", label, p.Host, p.To)
 			continue
 		}

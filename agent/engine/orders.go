@@ -137,7 +137,7 @@ func (e *Engine) newOrders(c link.Change[*nusav1.AllocOrder]) (fresh []*nusav1.A
 	for _, item := range c.Upserts {
 		o := item.Value
 		id := o.GetAllocation().GetId()
-		if !allocName.MatchString(id) {
+		if !allocName().MatchString(id) {
 			// The id becomes part of paths and of reports. The other orders of the change
 			// are accepted.
 			e.log.Error("order ignored: its allocation's id is not valid", "alloc", Clip(id))

@@ -2,6 +2,7 @@ package emulate
 
 import (
 	"fmt"
+	"sync"
 
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
@@ -13,8 +14,10 @@ import (
 )
 
 // used holds the kinds of GlobalMessage that an emulated region uses, by field number.
-var used = numbersOf(&nusav1.GlobalMessage{}, "welcome", "refused", "lease", "orders", "shapes",
-	"peer_changes", "ask_changes", "column_changes", "matrix_changes")
+var used = sync.OnceValue(func() map[protowire.Number]bool {
+	return numbersOf(&nusav1.GlobalMessage{}, "welcome", "refused", "lease", "orders", "shapes",
+		"peer_changes", "ask_changes", "column_changes", "matrix_changes")
+})
 
 // numbersOf returns the numbers of the named fields of a message.
 func numbersOf(m proto.Message, names ...protoreflect.Name) map[protowire.Number]bool {
@@ -45,7 +48,7 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 		if err != nil {
 			return err
 		}
-		if !used[kind] {
+		if !used()[kind] {
 			m.Reset()
 			return nil
 		}

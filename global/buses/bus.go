@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/rand"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/broker"
 	"github.com/nusa-scheduler/nusa/internal/cloudevent"
+	"github.com/nusa-scheduler/nusa/internal/lazyregexp"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/internal/webhook"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -28,7 +28,7 @@ const (
 	ownEvents = "bus."
 )
 
-var namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+var namePattern = lazyregexp.New(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // bus is a bus as the delivery needs it. It is not changed.
 type bus struct {
@@ -109,7 +109,7 @@ func SecretsFor(given, had *nusav1.BrokerSecrets, now, before *nusav1.Broker, wr
 
 // CheckNamed checks the name and the description of an object.
 func CheckNamed(name, description string, wrong func(field, problem string)) {
-	if !namePattern.MatchString(name) {
+	if !namePattern().MatchString(name) {
 		wrong("name", fmt.Sprintf("%.80q: a name has lower-case letters, digits and hyphens, at most 63", name))
 	}
 	if n := len(description); n > maxDescription {

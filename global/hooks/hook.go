@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/rand"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/internal/cloudevent"
+	"github.com/nusa-scheduler/nusa/internal/lazyregexp"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/internal/webhook"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -31,7 +31,7 @@ const (
 // ownEvents is the prefix of the types of events about webhooks: see cloudevent.Selection.
 const ownEvents = "webhook."
 
-var namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+var namePattern = lazyregexp.New(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // hook is a webhook as the delivery needs it. It is not changed.
 type hook struct {
@@ -72,7 +72,7 @@ func check(w *nusav1.Webhook, secrets []string, policy *webhook.Policy) (*nusav1
 	wrong := func(field, format string, args ...any) {
 		problems = append(problems, &nusav1.Problem{Field: field, Message: fmt.Sprintf(format, args...)})
 	}
-	if !namePattern.MatchString(w.GetName()) {
+	if !namePattern().MatchString(w.GetName()) {
 		wrong("webhook.name", "%q: a name has lower-case letters, digits and hyphens, at most 63", w.GetName())
 	}
 	if err := policy.CheckURL(w.GetUrl()); err != nil {

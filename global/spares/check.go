@@ -3,7 +3,6 @@ package spares
 import (
 	"crypto/sha256"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/nusa-scheduler/nusa/internal/lazyregexp"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/internal/webhook"
 	"github.com/nusa-scheduler/nusa/job"
@@ -31,7 +31,7 @@ const (
 	maxRequest                            = 32 << 10
 )
 
-var namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+var namePattern = lazyregexp.New(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // keySpace is the name space of the ids that follow from idempotency keys.
 var keySpace = uuid.MustParse("2b1f6a52-8a1e-4d0b-9f6e-0f6f5b0c7a11")
@@ -122,7 +122,7 @@ func checkProvisioner(req *nusav1.SetProvisionerRequest, kept *nusav1.Provisione
 	if p == nil {
 		p = &nusav1.Provisioner{}
 	}
-	f.check(namePattern.MatchString(p.GetName()), "provisioner.name", "%q: a name has lower-case letters, digits and hyphens, at most 63", p.GetName())
+	f.check(namePattern().MatchString(p.GetName()), "provisioner.name", "%q: a name has lower-case letters, digits and hyphens, at most 63", p.GetName())
 	p.Timeout = f.span(p.Timeout, "provisioner.timeout", minTimeout, maxTimeout, defaultTimeout)
 	p.JoinTimeout = f.span(p.JoinTimeout, "provisioner.join_timeout", minJoin, maxJoin, defaultJoin)
 	secret := strings.TrimSpace(req.GetSecret())
@@ -149,7 +149,7 @@ func checkProvisioner(req *nusav1.SetProvisionerRequest, kept *nusav1.Provisione
 		where("awx", kind.Awx.GetUrl())
 		f.check(token(secret), "secret", "give an OAuth token of AWX, on one line")
 	case *nusav1.Provisioner_Command:
-		f.check(namePattern.MatchString(kind.Command.GetProgram()), "provisioner.command.program", "%q: give a name that the global servers allow with --spare-command NAME=PATH", kind.Command.GetProgram())
+		f.check(namePattern().MatchString(kind.Command.GetProgram()), "provisioner.command.program", "%q: give a name that the global servers allow with --spare-command NAME=PATH", kind.Command.GetProgram())
 		f.check(req.GetSecret() == "", "secret", "a program has none")
 		secret = ""
 	default:

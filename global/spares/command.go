@@ -32,7 +32,7 @@ func (t *tail) Write(p []byte) (int, error) {
 func CheckPrograms(programs map[string]string) error {
 	for name, path := range programs {
 		switch {
-		case !namePattern.MatchString(name):
+		case !namePattern().MatchString(name):
 			return fmt.Errorf("--spare-command %s: a name has lower-case letters, digits and hyphens, at most 63", name)
 		case !filepath.IsAbs(path):
 			return fmt.Errorf("--spare-command %s=%s: give an absolute path", name, path)

@@ -3,12 +3,12 @@ package jobstatus
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/counts"
+	"github.com/nusa-scheduler/nusa/internal/lazyregexp"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -82,7 +82,7 @@ func (o Outlook) Text(region string) string {
 }
 
 // inSpan matches the beginning of an outlook's text up to the word after the time.
-var inSpan = regexp.MustCompile(`^(would move.*? in )\S+( unless )`)
+var inSpan = lazyregexp.New(`^(would move.*? in )\S+( unless )`)
 
 // Later returns the text of an earlier outlook with a new time: due is the time that is
 // left.
@@ -90,7 +90,7 @@ func Later(text, region string, due time.Duration) string {
 	if due <= 0 {
 		return Outlook{Moves: true}.Text(region)
 	}
-	return inSpan.ReplaceAllString(text, "${1}"+Span(due)+"${2}")
+	return inSpan().ReplaceAllString(text, "${1}"+Span(due)+"${2}")
 }
 
 // WhenItReturns says when n instances stop that a cut-off region has to stop.

@@ -1,6 +1,6 @@
 package rest
 
-import "regexp"
+import "github.com/nusa-scheduler/nusa/internal/lazyregexp"
 
 // Operation describes an operation of the API, for its document and its tests.
 type Operation struct {
@@ -29,7 +29,7 @@ type Operation struct {
 	ResponseFields []string
 }
 
-var longName = regexp.MustCompile(`\{[^}]*\.([^}.]+)\}`)
+var longName = lazyregexp.New(`\{[^}]*\.([^}.]+)\}`)
 
 // Operations returns all operations in the order of their paths.
 func Operations() []Operation {
@@ -40,7 +40,7 @@ func Operations() []Operation {
 			fields = append(fields, string(o.method.Output().Fields().Get(i).Name()))
 		}
 		out = append(out, Operation{
-			Name: o.name, Verb: o.verb, Path: o.path, Template: longName.ReplaceAllString(o.path, "{$1}"), Body: o.body,
+			Name: o.name, Verb: o.verb, Path: o.path, Template: longName().ReplaceAllString(o.path, "{$1}"), Body: o.body,
 			Streams: o.streams(), Duplex: o.duplex(), TakesJob: o.takesJob(), GivesJob: o.givesJob(), Revision: o.revision(), Token: o.token(),
 			Idempotent: o.has("idempotency_key"),
 			Input:      string(o.method.Input().FullName()), Output: string(o.method.Output().FullName()), ResponseFields: fields,

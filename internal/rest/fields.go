@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/nusa-scheduler/nusa/internal/lazyregexp"
 	"github.com/nusa-scheduler/nusa/internal/suggest"
 	"github.com/nusa-scheduler/nusa/job/doc"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -58,13 +58,13 @@ func syntax(err error) *nusav1.Problem {
 	return &nusav1.Problem{Message: err.Error()}
 }
 
-var position = regexp.MustCompile(`^\(line (\d+):(\d+)\): (.*)$`)
+var position = lazyregexp.New(`^\(line (\d+):(\d+)\): (.*)$`)
 
 // positioned reads the position from an error of protojson, which has it as text only.
 func positioned(err error) *nusav1.Problem {
 	text := strings.TrimSpace(strings.TrimPrefix(err.Error(), "proto:"))
 	text = strings.TrimLeft(text, "\u00a0 ")
-	if m := position.FindStringSubmatch(text); m != nil {
+	if m := position().FindStringSubmatch(text); m != nil {
 		line, _ := strconv.Atoi(m[1])
 		column, _ := strconv.Atoi(m[2])
 		return &nusav1.Problem{Line: int32(line), Column: int32(column), Message: m[3]}
@@ -134,7 +134,7 @@ func unknownOf(name string, known []string) string {
 	return "there is no such field: the fields are " + suggest.List(known, 12)
 }
 
-var mapKey = regexp.MustCompile(`^(.*)\[(.*)\]$`)
+var mapKey = lazyregexp.New(`^(.*)\[(.*)\]$`)
 
 // checkQuery refuses parameters that the operation does not have.
 func (o *operation) checkQuery(query url.Values) []*nusav1.Problem {
@@ -169,7 +169,7 @@ func (o *operation) checkParameter(name string) (protoreflect.FieldDescriptor, s
 		return nil, "the operation has no parameters"
 	}
 	path, keyed := name, false
-	if m := mapKey.FindStringSubmatch(name); m != nil {
+	if m := mapKey().FindStringSubmatch(name); m != nil {
 		path, keyed = m[1], true
 	}
 	parts := strings.Split(path, ".")

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/nusa-scheduler/nusa/internal/lazyregexp"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -29,10 +30,10 @@ type operation struct {
 	matches *regexp.Regexp
 }
 
-var inBraces = regexp.MustCompile(`\{([^}=]+)\}`)
+var inBraces = lazyregexp.New(`\{([^}=]+)\}`)
 
 // pattern is the path as package runtime of grpc-gateway writes it.
-func (o *operation) pattern() string { return inBraces.ReplaceAllString(o.path, "{$1=*}") }
+func (o *operation) pattern() string { return inBraces().ReplaceAllString(o.path, "{$1=*}") }
 
 // streams reports whether the response is a stream.
 func (o *operation) streams() bool { return o.method.IsStreamingServer() }
@@ -114,10 +115,10 @@ func operationsOf(m protoreflect.MethodDescriptor) []*operation {
 		default:
 			continue
 		}
-		for _, match := range inBraces.FindAllStringSubmatch(o.path, -1) {
+		for _, match := range inBraces().FindAllStringSubmatch(o.path, -1) {
 			o.params = append(o.params, match[1])
 		}
-		parts := inBraces.Split(o.path, -1)
+		parts := inBraces().Split(o.path, -1)
 		for i := range parts {
 			parts[i] = regexp.QuoteMeta(parts[i])
 		}

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
 	"sync"
 
 	"github.com/swaggest/swgui"
 	"github.com/swaggest/swgui/v5emb"
 
+	"github.com/nusa-scheduler/nusa/internal/lazyregexp"
 	"github.com/nusa-scheduler/nusa/internal/rest/openapi"
 )
 
@@ -21,7 +21,7 @@ import (
 const docsPolicy = "default-src 'none'; script-src 'self' %s; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'; " +
 	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-var inlineScript = regexp.MustCompile(`(?s)<script>(.*?)</script>`)
+var inlineScript = lazyregexp.New(`(?s)<script>(.*?)</script>`)
 
 // mountPages adds the OpenAPI document and Swagger UI.
 func mountPages(a *api, mux *http.ServeMux) {
@@ -48,7 +48,7 @@ func policyOf(page http.Handler) string {
 	text := &pageText{header: http.Header{}}
 	page.ServeHTTP(text, &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/docs/"}, Header: http.Header{}})
 	var hashes []string
-	for _, m := range inlineScript.FindAllSubmatch(text.body, -1) {
+	for _, m := range inlineScript().FindAllSubmatch(text.body, -1) {
 		sum := sha256.Sum256(m[1])
 		hashes = append(hashes, "'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'")
 	}

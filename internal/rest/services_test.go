@@ -55,7 +55,7 @@ func TestEveryCallHasItsPath(t *testing.T) {
 			t.Errorf("%s is not for operators, but has the path %s", op.name, op.path)
 		}
 		w := httptest.NewRecorder()
-		mux.ServeHTTP(w, httptest.NewRequest(op.verb, inBraces.ReplaceAllString(op.path, "x"), http.NoBody))
+		mux.ServeHTTP(w, httptest.NewRequest(op.verb, inBraces().ReplaceAllString(op.path, "x"), http.NoBody))
 		if !op.duplex() && w.Code != http.StatusTeapot {
 			t.Errorf("%s %s gets %d: is its service in the list?", op.verb, op.path, w.Code)
 		}

@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode"
+
+	"github.com/nusa-scheduler/nusa/internal/lazyregexp"
 )
 
 // JSON returns the tree as indented JSON that ends with a line break.
@@ -147,15 +148,15 @@ func block(s, indent string) (string, bool) {
 }
 
 var (
-	plain    = regexp.MustCompile(`^[A-Za-z_/][A-Za-z0-9_./-]*( [A-Za-z0-9_./][A-Za-z0-9_./-]*)*$`)
-	quantity = regexp.MustCompile(`^([0-9]+(ns|us|ms|s|m|h))+$|^[0-9]+[KMGTP]iB$`)
-	keyword  = regexp.MustCompile(`(?i)^(true|false|yes|no|on|off|y|n|null)$`)
+	plain    = lazyregexp.New(`^[A-Za-z_/][A-Za-z0-9_./-]*( [A-Za-z0-9_./][A-Za-z0-9_./-]*)*$`)
+	quantity = lazyregexp.New(`^([0-9]+(ns|us|ms|s|m|h))+$|^[0-9]+[KMGTP]iB$`)
+	keyword  = lazyregexp.New(`(?i)^(true|false|yes|no|on|off|y|n|null)$`)
 )
 
 // quote returns a text on one line. It adds no quotes if every YAML reader takes the bare
 // text for a string.
 func quote(s string) string {
-	if (plain.MatchString(s) || quantity.MatchString(s)) && !keyword.MatchString(s) {
+	if (plain().MatchString(s) || quantity().MatchString(s)) && !keyword().MatchString(s) {
 		return s
 	}
 	if strings.ContainsAny(s, `"\`) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == '\'' }) {

@@ -3,13 +3,14 @@ package doc
 import (
 	"errors"
 	"fmt"
-	"regexp"
 
 	yaml "github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/nusa-scheduler/nusa/internal/lazyregexp"
 )
 
 // readYAML reads a stream of documents. Empty documents are left out.
@@ -99,10 +100,10 @@ func fail(n ast.Node, format string, args ...any) error {
 var (
 	// integer matches a decimal integer of YAML's core schema. The library converts other
 	// integers ("0x1F", "1_000", "017").
-	integer = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
+	integer = lazyregexp.New(`^-?(0|[1-9][0-9]*)$`)
 	// float matches a number with an exponent as in JSON. The library reads such a number
 	// ("1e-7") as text.
-	float = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?[eE][+-]?[0-9]+$`)
+	float = lazyregexp.New(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?[eE][+-]?[0-9]+$`)
 )
 
 func (r *yamlReader) node(n ast.Node, depth int) (*Node, error) {
@@ -122,14 +123,14 @@ func (r *yamlReader) node(n ast.Node, depth int) (*Node, error) {
 		out.Kind, out.Text = Bool, fmt.Sprint(n.Value)
 	case *ast.IntegerNode:
 		out.Kind, out.Text = Number, n.Token.Value
-		if !integer.MatchString(out.Text) {
+		if !integer().MatchString(out.Text) {
 			out.Text = fmt.Sprint(n.Value)
 		}
 	case *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
 		out.Kind, out.Text = Number, n.GetToken().Value
 	case *ast.StringNode:
 		out.Kind, out.Text = String, n.Value
-		if n.Token.Type == token.StringType && float.MatchString(n.Value) {
+		if n.Token.Type == token.StringType && float().MatchString(n.Value) {
 			out.Kind = Number
 		}
 	case *ast.LiteralNode:

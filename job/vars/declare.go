@@ -63,7 +63,7 @@ func declarations(root *doc.Node) (all []declaration, rest *doc.Node, faults []P
 // a declaration with a description; any other value is the default.
 func declare(e doc.Entry) (d declaration, fault string) {
 	d.Entry = e
-	if !namePattern.MatchString(e.Key) {
+	if !namePattern().MatchString(e.Key) {
 		return d, "a name of a variable " + nameRule
 	}
 	if e.Value.Kind == doc.Null {

@@ -2,16 +2,16 @@ package vars
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/nusa-scheduler/nusa/internal/lazyregexp"
 	"github.com/nusa-scheduler/nusa/internal/suggest"
 	"github.com/nusa-scheduler/nusa/job/doc"
 )
 
 // namePattern is what a name of a variable looks like.
-var namePattern = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
+var namePattern = lazyregexp.New(`^[a-z][a-z0-9_]{0,62}$`)
 
 const nameRule = "must begin with a letter, and have small letters, digits and _, at most 63"
 
@@ -60,7 +60,7 @@ func (v *Values) AddFile(data []byte, filename string) error {
 }
 
 func (v *Values) put(name string, g given) error {
-	if !namePattern.MatchString(name) {
+	if !namePattern().MatchString(name) {
 		return fmt.Errorf("%q is not a name of a variable: a name %s", name, nameRule)
 	}
 	if v.given == nil {

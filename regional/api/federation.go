@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/internal/filter"
+	"github.com/nusa-scheduler/nusa/internal/lazyregexp"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -26,7 +26,7 @@ import (
 )
 
 // federationID matches the id of a federation. crypto/rand.Text makes such ids.
-var federationID = regexp.MustCompile(`^[A-Z2-7]{26,128}$`)
+var federationID = lazyregexp.New(`^[A-Z2-7]{26,128}$`)
 
 // Uplink is the region's session with the global tier: *uplink.Uplink.
 type Uplink interface {
@@ -51,7 +51,7 @@ func (r regions) Rebind(ctx context.Context, req *nusav1.RebindRegionRequest) (*
 	}
 	id, c := req.GetFederationId(), r.s.State.View().Cluster()
 	switch {
-	case !federationID.MatchString(id):
+	case !federationID().MatchString(id):
 		return nil, status.Errorf(codes.InvalidArgument, "%.40q is not the id of a federation, which has 26 letters A-Z and digits 2-7: `nusa version --server` at a global server of the federation prints it", id)
 	case m.Uplink.Connected() && id == c.FederationID:
 		return &nusav1.RebindRegionResponse{}, nil

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/internal/lazyregexp"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -31,9 +31,9 @@ const instanceNames = `An instance is named by its allocation's id, or the begin
 
 var (
 	// idLike matches a text that may be the beginning of an allocation's id.
-	idLike = regexp.MustCompile(`^[0-9a-f][0-9a-f-]{3,63}$`)
+	idLike = lazyregexp.New(`^[0-9a-f][0-9a-f-]{3,63}$`)
 	// indexed matches an instance as tables show it, for example web[3].
-	indexed = regexp.MustCompile(`^(.*)\[([0-9]+)\]$`)
+	indexed = lazyregexp.New(`^(.*)\[([0-9]+)\]$`)
 )
 
 // target is what an argument names: all instances of a job, the instances of one of its
@@ -59,7 +59,7 @@ func (n target) String() string {
 // JOB/GROUP/INDEX without a namespace, then with a namespace.
 func readings(c *cli.Session, arg string) ([]target, error) {
 	path := arg
-	if m := indexed.FindStringSubmatch(arg); m != nil {
+	if m := indexed().FindStringSubmatch(arg); m != nil {
 		path = m[1] + "/" + m[2]
 	}
 	parts := strings.Split(path, "/")
@@ -96,7 +96,7 @@ func readings(c *cli.Session, arg string) ([]target, error) {
 // returns the allocations of instances that ended by themselves.
 func findAllocs(ctx context.Context, c *cli.Session, arg string, ended bool) ([]*nusav1.Allocation, target, error) {
 	var noID error
-	if idLike.MatchString(arg) {
+	if idLike().MatchString(arg) {
 		a, err := c.Allocs().Get(ctx, &nusav1.GetAllocationRequest{Id: arg})
 		if err == nil {
 			return []*nusav1.Allocation{a}, target{}, nil
