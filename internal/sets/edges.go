@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/topology"
@@ -27,13 +26,13 @@ var logStep = math.Log(step)
 
 // scale lists the round trips that a table can hold, from 0 to almost two minutes. A table
 // holds the index of a round trip in scale, which is called its number.
-var scale = sync.OnceValue(func() []time.Duration {
-	out := []time.Duration{0}
+var scale = func() []time.Duration {
+	out := make([]time.Duration, 1, 18_614) // room for all
 	for at := float64(time.Microsecond); at < float64(2*time.Minute); at *= step {
 		out = append(out, time.Duration(math.Round(at)))
 	}
 	return out
-})
+}()
 
 // methods lists the methods of probing by number.
 var methods = []string{"", "udp", "tcp", "connect"}
@@ -44,15 +43,12 @@ func Number(d time.Duration) uint32 {
 		return 0
 	}
 	n := 1 + math.Round(math.Log(float64(d)/float64(time.Microsecond))/logStep)
-	return uint32(min(max(n, 1), float64(len(scale())-1)))
+	return uint32(min(max(n, 1), float64(len(scale)-1)))
 }
 
 // Duration returns the round trip that has the given number. For a number beyond scale it
 // returns the longest round trip.
-func Duration(n int64) time.Duration {
-	all := scale()
-	return all[min(max(n, 0), int64(len(all)-1))]
-}
+func Duration(n int64) time.Duration { return scale[min(max(n, 0), int64(len(scale)-1))] }
 
 // PackRow encodes and compresses edges from one region. PackColumn does so for edges to
 // one region.
