@@ -137,13 +137,7 @@ func open(t *testing.T, address string, l look) *page {
 	}
 	t.Cleanup(func() {
 		end()
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		for _, f := range p.faults {
-			if !p.expected(f) {
-				t.Error(f)
-			}
-		}
+		p.blame(t)
 	})
 	scheme := "light"
 	if l.dark {
@@ -165,6 +159,18 @@ func open(t *testing.T, address string, l look) *page {
 func (p *page) navigate(address string) {
 	p.t.Helper()
 	p.do(chromedp.Navigate(address))
+}
+
+// blame fails a test for the faults until now that were not expected.
+func (p *page) blame(t *testing.T) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range p.faults {
+		if !p.expected(f) {
+			t.Error(f)
+		}
+	}
+	p.faults = nil
 }
 
 func (p *page) expected(fault string) bool {

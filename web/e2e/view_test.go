@@ -40,24 +40,31 @@ var looks = []struct{ name, path, ready string }{
 	{"events", "/ui/events", "document.querySelector('main h1') !== null"},
 }
 
+// TestLooks: a new tab for each view would take most of the time of this test, so a tab shows one view after
+// the other.
 func TestLooks(t *testing.T) {
 	_, address := serve(t, fixture.Options{Regions: 54})
-	for _, v := range looks {
-		all := []look{desk, phoneDark} // both widths and both themes; colours do not depend on the width
-		if *shots || os.Getenv("NUSA_SHOTS") != "" {
-			all = []look{desk, deskDark, phone, phoneDark}
-		}
-		for _, l := range all {
-			t.Run(v.name+"-"+l.String(), func(t *testing.T) {
-				t.Parallel()
-				p := open(t, address+v.path, l)
-				p.wait(v.ready)
-				p.axe()
-				p.narrow()
-				p.whole()
-				p.shot(v.name + "-" + l.String())
-			})
-		}
+	all := []look{desk, phoneDark} // both widths and both themes; colours do not depend on the width
+	if *shots || os.Getenv("NUSA_SHOTS") != "" {
+		all = []look{desk, deskDark, phone, phoneDark}
+	}
+	for _, l := range all {
+		t.Run(l.String(), func(t *testing.T) {
+			t.Parallel()
+			p := open(t, address+"/ui/", l)
+			for _, v := range looks {
+				t.Run(v.name, func(t *testing.T) {
+					p.t = t
+					p.navigate(address + v.path)
+					p.wait(v.ready)
+					p.axe()
+					p.narrow()
+					p.whole()
+					p.shot(v.name + "-" + l.String())
+					p.blame(t)
+				})
+			}
+		})
 	}
 }
 
