@@ -31,9 +31,9 @@ const (
 	// more than the share bandShare.
 	bandLeast = time.Millisecond
 	bandShare = 0.1
-	// The first samples of an edge may be far off. So an edge with twice the samples, which is more
-	// certain, is sent when its median differs by more than certainLeast and by more than the share
-	// certainShare.
+	// The first samples of an edge may be far off. So an edge with twice the samples is sent when its
+	// median differs by more than certainLeast and by more than the share certainShare. The same
+	// applies to an edge with half the samples, because the earlier ones no longer count.
 	certainLeast = 100 * time.Microsecond
 	certainShare = 0.02
 )
@@ -124,14 +124,17 @@ func (u *Uplink) coordinate() *nusav1.Coordinate {
 
 // noticeable reports whether an edge changed enough to be sent. These changes are enough:
 // another state, source or method, other reachability in the reverse direction, a
-// percentile beyond its band, a median that differs with twice the samples, or a loss that
-// differs by more than a percentage point.
+// percentile beyond its band, a median that differs with twice or half the samples, or a loss
+// that differs by more than a percentage point.
 func noticeable(was, is topology.Edge) bool {
 	return was.State != is.State || was.ReverseReachable != is.ReverseReachable || was.Source != is.Source || was.Method != is.Method ||
 		differs(was.P50, is.P50, bandLeast, bandShare) || differs(was.P90, is.P90, bandLeast, bandShare) || differs(was.P99, is.P99, bandLeast, bandShare) ||
-		is.Samples >= 2*was.Samples && differs(was.P50, is.P50, certainLeast, certainShare) ||
+		resampled(was.Samples, is.Samples) && differs(was.P50, is.P50, certainLeast, certainShare) ||
 		max(was.Loss-is.Loss, is.Loss-was.Loss) > 0.01
 }
+
+// resampled reports whether a number of samples is at least twice the former, or at most half of it.
+func resampled(was, is int) bool { return is != was && (is >= 2*was || 2*is <= was) }
 
 // differs reports whether two round trips differ by more than least and by more than a share of
 // the first.

@@ -93,7 +93,8 @@ func TestEdgesNoLongerMeasuredAreNotConfirmed(t *testing.T) {
 }
 
 // TestMedianOfMoreSamples: the first sample of an edge was 9 percent too high. The right median is sent
-// when there are twice the samples, and not again while the median stays.
+// when there are twice the samples, and not again while the median stays. It is also sent when the
+// window has begun again.
 func TestMedianOfMoreSamples(t *testing.T) {
 	now := time.Now()
 	r := sentRow{epoch: "e"}
@@ -119,6 +120,13 @@ func TestMedianOfMoreSamples(t *testing.T) {
 		{70_000 * us, 9, 0},
 		{70_000 * us, 10, 1},
 		{70_000 * us, 40, 0},
+		{75_000 * us, 15, 0},
+		{75_000 * us, 5, 1}, // the window has begun again
+		{75_000 * us, 10, 0},
+		{900 * us, 20, 1},
+		{980 * us, 40, 0}, // less than 0.1 ms
+		{1050 * us, 40, 1},
+		{1100 * us, 40, 0}, // the number of samples is the same
 	} {
 		if got := sent(step.p50, step.samples); got != step.want {
 			t.Errorf("step %d: %d edges sent, want %d", i, got, step.want)
