@@ -7,9 +7,11 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -324,4 +326,35 @@ func reasonConstants(f *ast.File) map[string]string {
 		}
 	}
 	return out
+}
+
+// TestLazyExpressions: an expression of lazyregexp is compiled at its first use, so its pattern must be
+// checked here.
+func TestLazyExpressions(t *testing.T) {
+	seen := 0
+	for _, s := range sources(t) {
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok || types.ExprString(call.Fun) != "lazyregexp.New" {
+				return true
+			}
+			seen++
+			literal, _ := call.Args[0].(*ast.BasicLit)
+			if literal == nil {
+				t.Errorf("%s: lazyregexp.New needs a literal pattern", s.path)
+				return true
+			}
+			pattern, err := strconv.Unquote(literal.Value)
+			if err == nil {
+				_, err = regexp.Compile(pattern)
+			}
+			if err != nil {
+				t.Errorf("%s: %s: %v", s.path, literal.Value, err)
+			}
+			return true
+		})
+	}
+	if seen == 0 {
+		t.Error("no call of lazyregexp.New was found")
+	}
 }
