@@ -198,6 +198,9 @@ func (p *Prober) record(o *inFlightProbe, s Sample, now time.Time) {
 		return
 	}
 	p.plan.Answered(known.Name, o.method, now, p.rnd.Float64)
+	if s.delayed() {
+		p.plan.SetAside(known.Name, now, p.rnd.Float64)
+	}
 	if known.Coordinate != nil && !s.delayed() {
 		if err := p.tracker.Update(known.Name, *known.Coordinate, s.RTT); err != nil {
 			p.cfg.Logger.Debug("network coordinate not updated", "peer", known.Name, "error", err)

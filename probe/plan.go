@@ -28,6 +28,8 @@ const (
 	// quickInterval, so that the matrix fills within seconds.
 	quickProbes   = 5
 	quickInterval = 500 * time.Millisecond
+	// Up to quickRepeats more such probes replace samples that were set aside.
+	quickRepeats = 15
 	// firstSpread is the time over which the first probes of peers that are
 	// added together are spread.
 	firstSpread = 100 * time.Millisecond
@@ -97,6 +99,7 @@ type planned struct {
 	weight  float64
 	every   time.Duration // the interval in steady state
 	quick   int           // how many more probes follow at quickInterval
+	repeats int           // how many more quick probes may replace samples that were set aside
 	silent  int           // UDP probes sent since the last UDP response
 	failed  int           // probes lost since the last response
 	sent    int
@@ -139,7 +142,7 @@ func (p *Plan) SetPeers(names []string, now time.Time, rnd func() float64) {
 		e := p.peers[name]
 		if e == nil {
 			at := now.Add(time.Duration(rnd() * float64(firstSpread)))
-			e = &planned{next: Probe{At: at, Peer: name, Method: UDP}, quick: quickProbes}
+			e = &planned{next: Probe{At: at, Peer: name, Method: UDP}, quick: quickProbes, repeats: quickRepeats}
 		}
 		e.index, e.waiting = len(p.queue), false
 		peers[name] = e
@@ -330,10 +333,23 @@ func (p *Plan) Answered(peer, method string, now time.Time, rnd func() float64) 
 		e.tcp = true
 	}
 	if e.failed >= UnreachableAfter {
-		e.quick = quickProbes
+		e.quick, e.repeats = quickProbes, quickRepeats
 		p.sooner(e, now.Add(jittered(quickInterval, rnd)))
 	}
 	e.failed = 0
+}
+
+// SetAside records that a sample of a peer was set aside, and plans a quick probe instead, up to
+// quickRepeats times since the peer was new or reachable again. Otherwise the first round trips of a
+// peer of a busy server would come from few samples, or from none, until the next interval.
+func (p *Plan) SetAside(peer string, now time.Time, rnd func() float64) {
+	e := p.peers[peer]
+	if e == nil || e.repeats == 0 {
+		return
+	}
+	e.repeats--
+	e.quick++
+	p.sooner(e, now.Add(jittered(quickInterval, rnd)))
 }
 
 // Lost records that a probe got no response in time. The next probe is sent soon, and to

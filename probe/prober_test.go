@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -332,8 +333,32 @@ func TestBusyResponderDoesNotInflateTheRoundTrip(t *testing.T) {
 		})
 		p := s.prober(hostA, Config{Seed: 1})
 		p.SetPeers([]Peer{{Name: "b", Addresses: []string{b}}})
-		wait(4 * time.Second)
-		expect(t, p, "b ok udp p50 40ms p99 40ms jitter 0s loss 0.00 of 3")
+		wait(10 * time.Second)
+		expect(t, p, "b ok udp p50 40ms p99 40ms jitter 0s loss 0.00 of 5") // the first probes were repeated
+	})
+}
+
+// TestProbesOfBusyResponderAreBounded: the samples of a responder that is always late are set aside. The
+// first probes are repeated only quickRepeats times.
+func TestProbesOfBusyResponderAreBounded(t *testing.T) {
+	onStage(t, func(s *stage) {
+		var requests atomic.Int64
+		b := s.fakePeer(hostB, func(_ int, p packet) [][]byte {
+			requests.Add(1)
+			p = p.answer()
+			p.responderDelay = 60 * msec
+			time.Sleep(p.responderDelay)
+			return [][]byte{p.encode(nil, "b")}
+		})
+		p := s.prober(hostA, Config{Seed: 1})
+		p.SetPeers([]Peer{{Name: "b", Addresses: []string{b}}})
+		wait(25 * time.Second)
+		if n := requests.Load(); n != quickProbes+quickRepeats {
+			t.Errorf("%d probes in 25 s, want %d", n, quickProbes+quickRepeats)
+		}
+		if wait(60 * time.Second); requests.Load() > quickProbes+quickRepeats+3 {
+			t.Errorf("%d probes in 85 s: the interval is not that of steady state", requests.Load())
+		}
 	})
 }
 
