@@ -12,7 +12,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// policies holds the fields of a group that only the schedulers read.
+// policies returns the fields of a group that only the schedulers read.
 var policies = sync.OnceValue(func() map[protowire.Number]bool {
 	return numbersOf(&nusav1.Group{}, "count", "regions", "reschedule", "retry", "parallel", "disconnect", "update", "spread", "affinities", "services")
 })

@@ -13,7 +13,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// used holds the kinds of GlobalMessage that an emulated region uses, by field number.
+// used returns the kinds of GlobalMessage that an emulated region uses, by field number.
 var used = sync.OnceValue(func() map[protowire.Number]bool {
 	return numbersOf(&nusav1.GlobalMessage{}, "welcome", "refused", "lease", "orders", "shapes",
 		"peer_changes", "ask_changes", "column_changes", "matrix_changes")
