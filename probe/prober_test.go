@@ -321,15 +321,21 @@ func (s *stage) fakePeer(host string, reply func(n int, p packet) [][]byte) stri
 	return host + ":7613"
 }
 
+// lateReply is the reply of a responder that was late itself, and says so.
+func lateReply(p packet) [][]byte {
+	p = p.answer()
+	p.responderDelay = 60 * msec
+	time.Sleep(p.responderDelay)
+	return [][]byte{p.encode(nil, "b")}
+}
+
 func TestBusyResponderDoesNotInflateTheRoundTrip(t *testing.T) {
 	onStage(t, func(s *stage) {
 		b := s.fakePeer(hostB, func(n int, p packet) [][]byte {
-			p = p.answer()
 			if n%2 == 1 {
-				p.responderDelay = 60 * msec
-				time.Sleep(p.responderDelay)
+				return lateReply(p)
 			}
-			return [][]byte{p.encode(nil, "b")}
+			return [][]byte{p.answer().encode(nil, "b")}
 		})
 		p := s.prober(hostA, Config{Seed: 1})
 		p.SetPeers([]Peer{{Name: "b", Addresses: []string{b}}})
@@ -345,10 +351,7 @@ func TestProbesOfBusyResponderAreBounded(t *testing.T) {
 		var requests atomic.Int64
 		b := s.fakePeer(hostB, func(_ int, p packet) [][]byte {
 			requests.Add(1)
-			p = p.answer()
-			p.responderDelay = 60 * msec
-			time.Sleep(p.responderDelay)
-			return [][]byte{p.encode(nil, "b")}
+			return lateReply(p)
 		})
 		p := s.prober(hostA, Config{Seed: 1})
 		p.SetPeers([]Peer{{Name: "b", Addresses: []string{b}}})
