@@ -106,7 +106,10 @@ func runAgentReady(t *testing.T, c Config, onReady func(Addresses)) (stop func()
 		}
 		return err
 	}
-	t.Cleanup(func() { _ = stop() })
+	t.Cleanup(func() {
+		_ = stop()
+		endTasks(t, c.DataDir)
+	})
 	select {
 	case <-ready:
 	case err := <-done:

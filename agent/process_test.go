@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/driver/drivertest/leftover"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -54,11 +55,21 @@ func startProcess(t *testing.T, dir, server string) *exec.Cmd {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
 		}
+		endTasks(t, dir)
 	})
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
 		t.Fatalf("the agent said %q: %v", line, err)
 	}
 	return cmd
+}
+
+// endTasks ends the tasks that an agent left running in its data folder. A supervisor that
+// still writes its files would make the removal of the test's folder fail.
+func endTasks(t *testing.T, dataDir string) {
+	t.Helper()
+	if err := leftover.End(dataDir); err != nil {
+		t.Error(err)
+	}
 }
 
 func sh(script string) map[string]any {
