@@ -21,10 +21,10 @@ func TestSeparateListeners(t *testing.T) {
 	f := &federation{t: t, ca: pkitest.New(t), port: freeport.Reserve(t, 60), log: slog.New(slog.DiscardHandler)}
 	const api, agents = 5, 6 // beside the ports of each server
 	for s := range 3 {
-		name, port := fmt.Sprintf("s%d", s+1), portA+10*s
+		name, port, dir := fmt.Sprintf("s%d", s+1), portA+10*s, t.TempDir()
 		f.run(name, func(ctx context.Context) error {
 			return regional.Run(ctx, regional.Config{
-				Region: &nusav1.RegionDefinition{Name: "a"}, Name: name, DataDir: t.TempDir(),
+				Region: &nusav1.RegionDefinition{Name: "a"}, Name: name, DataDir: dir,
 				GRPCAddr: f.addr(port), RaftAddr: f.addr(port + 1), GossipAddr: f.addr(port + 2), ProbeAddr: f.addr(port + 3), HTTPAddr: "-",
 				APIAddr: f.addr(port + api), AgentAddr: f.addr(port + agents),
 				Join: []string{f.addr(portA + 2)}, BootstrapExpect: 3, Raft: regional.FastRaft(),

@@ -128,10 +128,10 @@ func (f *federation) global(name string, port int) {
 }
 
 func (f *federation) server(region string, s, of, port int) {
-	name := fmt.Sprintf("s%d", s+1)
+	name, dir := fmt.Sprintf("s%d", s+1), f.t.TempDir()
 	f.run("server "+name+" of "+region, func(ctx context.Context) error {
 		return regional.Run(ctx, regional.Config{
-			Region: &nusav1.RegionDefinition{Name: region}, Name: name, DataDir: f.t.TempDir(),
+			Region: &nusav1.RegionDefinition{Name: region}, Name: name, DataDir: dir,
 			GRPCAddr: f.addr(port), RaftAddr: f.addr(port + 1), GossipAddr: f.addr(port + 2), ProbeAddr: f.addr(port + 3), HTTPAddr: "-",
 			Join: []string{f.addr(port - 10*s + 2)}, BootstrapExpect: of, Global: []string{f.addr(portStandby), f.addr(portGlobal)},
 			Identity: f.ca.Source("region/" + region + "/server/" + name), HistoryBytes: -1, AuditSink: auditsink.Config{File: f.trail("region-" + region)}, Logger: f.log.With("server", region+name),
