@@ -85,14 +85,17 @@ func TestSustainedBreach(t *testing.T) {
 				t.Errorf("not shown: %v", want)
 			}
 		}
+		within := func(bound time.Duration) *nusav1.JobSpec {
+			return testJob("api", 2, func(j *nusav1.JobSpec) {
+				j.Regions = &nusav1.RegionsSpec{
+					Allow:  []*nusav1.RegionSelector{{Name: "near"}, {Name: "far"}},
+					Prefer: []*nusav1.Preference{{Selector: &nusav1.RegionSelector{Name: "far"}, Weight: 100}},
+					Near:   []*nusav1.Near{{Selector: &nusav1.RegionSelector{Name: "target"}, MaxRtt: durationpb.New(bound), Required: true}},
+				}
+			})
+		}
 		pass(20 * time.Second)
-		s.submit(testJob("api", 2, func(j *nusav1.JobSpec) {
-			j.Regions = &nusav1.RegionsSpec{
-				Allow:  []*nusav1.RegionSelector{{Name: "near"}, {Name: "far"}},
-				Prefer: []*nusav1.Preference{{Selector: &nusav1.RegionSelector{Name: "far"}, Weight: 100}},
-				Near:   []*nusav1.Near{{Selector: &nusav1.RegionSelector{Name: "target"}, MaxRtt: durationpb.New(40 * time.Millisecond), Required: true}},
-			}
-		}))
+		s.submit(within(40 * time.Millisecond))
 		far.waitSlot("default/api/web/0", accepted)
 		pass(time.Minute)
 		if b := bounds(); len(b) != 0 {
@@ -102,6 +105,15 @@ func TestSustainedBreach(t *testing.T) {
 			"near": "p50 at most 40ms to target 20ms measured kept", "far": "p50 at most 40ms to target 30ms measured kept",
 			"target": "p50 at most 40ms to target 0s measured kept",
 		})
+		for bound, warning := range map[time.Duration]string{
+			40 * time.Millisecond: "",
+			25 * time.Millisecond: "instances of web in far stay for now, although the round trip of 30ms breaks p50 at most 25ms to target: nusa job explain says whether they move",
+		} {
+			plan, err := s.jobs().Plan(t.Context(), &nusav1.PlanRequest{Spec: within(bound)})
+			if got := strings.Join(plan.GetWarnings(), "\n"); err != nil || got != warning {
+				t.Errorf("the plan with at most %v warns %q, want %q: %v", bound, got, warning, err)
+			}
+		}
 		rtt = 90 * time.Millisecond
 		pass(10 * time.Minute)
 		if b := bounds(); len(b) != 1 || b[0].GetRegion() != "far" || b[0].GetState() != "broken" || b[0].GetWorst().AsDuration() != rtt ||

@@ -35,6 +35,7 @@ func DryRun(ctx context.Context, st *state.State, spec *nusav1.JobSpec) (*nusav1
 	plan, answers := planWithAnswers(ctx, st, k, spec, snapshot)
 	out.Warnings = append(out.Warnings, awaitsReports(k, answers.byReports, plan)...)
 	out.Slots = slotsAfter(slots, plan, k)
+	out.Warnings = append(out.Warnings, brokenBounds(st, snapshot.Jobs[0], out.Slots)...)
 	waits := rolloutWaits(plan)[k]
 	for _, s := range out.Slots {
 		if why := waits[s.GetRegion()]; why != "" && s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_RUN && s.GetJobVersion() < snapshot.Jobs[0].Version {
@@ -57,6 +58,25 @@ func DryRun(ctx context.Context, st *state.State, spec *nusav1.JobSpec) (*nusav1
 		out.Explanation.Groups = append(out.Explanation.Groups, e)
 	}
 	return out, nil
+}
+
+// brokenBounds says which instances of a job stay for now in a region that breaks a required bound. slots are
+// those after the plan.
+func brokenBounds(st *state.State, j place.Job, slots []*nusav1.Slot) (out []string) {
+	if !state.HasNear(&j) {
+		return nil
+	}
+	st.Lock()
+	defer st.Unlock()
+	for _, b := range place.NewBoundTracker(nearSnapshot(st, st.TopologyView(), nearRegions(st), j)).Step(&j, 0) {
+		if slices.ContainsFunc(slots, func(s *nusav1.Slot) bool {
+			return s.GetGroup() == b.Group && s.GetRegion() == b.Region && s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_RUN
+		}) {
+			out = append(out, fmt.Sprintf("instances of %s in %s stay for now, although the round trip of %s breaks %s: nusa job explain says whether they move",
+				b.Group, b.Region, b.Latest.Round(100*time.Microsecond), b.Near))
+		}
+	}
+	return out
 }
 
 // awaitsReports says which instances have room by the answers that the dry run got from regions,

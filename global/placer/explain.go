@@ -22,8 +22,8 @@ import (
 // asIfNew is the note of an explanation whose decision is no longer stored.
 const asIfNew = "the decision is no longer stored: explained as if placed now, without the present instances of the job"
 
-// asItIs is the note of an explanation whose decision does not describe the present instances.
-const asItIs = "instances or regions have changed since the decision: explained as they are now"
+// asItIs is the note of an explanation whose decision does not describe the present job or instances.
+const asItIs = "the job, its instances or regions have changed since the decision: explained as they are now"
 
 // maxNearResults bounds the near results in a group's explanation.
 const maxNearResults = 4096
@@ -209,9 +209,12 @@ func readDecisions(st *state.State, k state.JobKey) (lastDecisions, bool) {
 	return out, true
 }
 
-// isOutdated reports whether the regions of a decision have other instances now, or were drained or
-// cordoned since, or no longer are. The lock is held.
+// isOutdated reports whether a decision is about other rules than those of the present version, or whether
+// its regions have other instances now, or were drained or cordoned since, or no longer are. The lock is held.
 func isOutdated(st *state.State, j *state.Job, d state.Decision) bool {
+	if d.Former {
+		return true
+	}
 	owned := map[string]int{}
 	for s := range j.Slots.All() {
 		if s.Group == d.Group && s.Desired == region.DesiredRun {

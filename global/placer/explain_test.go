@@ -12,7 +12,7 @@ import (
 )
 
 // TestExplanationDescribesThePresent: a stored decision that speaks of another placement, or of
-// another state of a region, is replaced by the present verdicts.
+// another state of a region, or of other rules of the job, is replaced by the present verdicts.
 func TestExplanationDescribesThePresent(t *testing.T) {
 	p := submitting(t)
 	p.submit(t, "api", 2, 1000)
@@ -46,6 +46,13 @@ func TestExplanationDescribesThePresent(t *testing.T) {
 	verdict(asItIs, "an operator cordoned it", 2, 2)
 	change(func(r *nusav1.Region) { r.Cordoned = false })
 	verdict("", "takes 2", 2, 2)
+	next := specOf("api", 2, 1000)
+	next.Priority = proto.Int32(60) // the same regions and resources: the decision stays
+	p.submitSpec(t, next)
+	verdict("", "takes 2", 2, 2)
+	next.Regions = &nusav1.RegionsSpec{Allow: []*nusav1.RegionSelector{{Name: "sea"}}} // no instance moves
+	p.submitSpec(t, next)
+	verdict(asItIs, "keeps 2 and none of its nodes seems to have room for one more, by their unreserved cpu, memory and disk", 2, 2)
 }
 
 // TestPlanSaysWhatWaitsForReports: a dry run that finds room only by the answers of regions says

@@ -126,7 +126,7 @@ func (st *State) applyJob(path string, rec *Record, revision int64) {
 	j.Record, j.Revision = rec, revision
 	j.followCanaries()
 	mayLeave(st, j)
-	j.keepDecisions(rec)
+	j.keepDecisions(was, rec)
 	j.forgetUnplaced(rec)
 	st.JobChanged(j)
 	if !st.loading { // pendUnsteady decides when the slots are loaded too

@@ -3,7 +3,7 @@
 // is loaded for each leadership term.
 //
 //	state.go       State: all jobs, regions and sets of work, and the lock
-//	job.go         Job: a job with its slots, summaries and decisions
+//	job.go         Job: a job with its slots and summaries
 //	jobrecord.go   Record: a stored job whose spec stays encoded
 //	region.go      Region and its live Session; its orders
 //	apply.go       from stored records to the state, and to the orders of regions
@@ -29,8 +29,9 @@
 //	rollout.go     the rollout of a job: how far it is, for package place and for users; its beginning
 //	demand.go      Demand: what groups ask for, for the regions' reports; drivers that no region has, and
 //	               config of plugins that every region refuses
-//	unplaced.go    used attempts; groups with instances without a region; released instances; Refusal: what regions
-//	               gave back, and how long no offer follows
+//	unplaced.go    Decision: the latest decision about a group; used attempts; groups with instances
+//	               without a region; released instances; Refusal: what regions gave back, and how
+//	               long no offer follows
 //	failover.go    when the slots of a silent or lost region may move, what a recovery stops and starts
 //	status.go      a job's status from slots and summaries
 package state

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -103,54 +104,6 @@ func (j *Job) EditNotes() *Notes {
 		j.notes = &Notes{}
 	}
 	return j.notes
-}
-
-// Decision is the placer's latest decision about a group. A decision that placed instances stays
-// until the next decision, so that users can ask about it.
-type Decision struct {
-	place.GroupExplanation
-	At time.Duration
-	// Full: the decision explains every region.
-	Full bool
-}
-
-// Decisions has at most one decision for each group. It lacks those that say nothing: they placed every
-// instance, and have no verdicts about regions.
-type Decisions []Decision
-
-// says reports whether a decision says anything that the slots do not say.
-func (d *Decision) says() bool { return d.Full || d.Unplaced > 0 || len(d.Pending) > 0 }
-
-// Of returns the decision about a group, or the zero decision if there is none.
-func (d Decisions) Of(group string) Decision {
-	for i := range d {
-		if d[i].Group == group {
-			return d[i]
-		}
-	}
-	return Decision{}
-}
-
-// Put sets the decision about a group.
-func (d *Decisions) Put(next Decision) {
-	for i := range *d {
-		if (*d)[i].Group == next.Group {
-			(*d)[i] = next
-			d.Trim()
-			return
-		}
-	}
-	if next.says() {
-		*d = append(*d, next)
-	}
-}
-
-// Trim removes the decisions that say nothing.
-func (d *Decisions) Trim() {
-	*d = slices.DeleteFunc(*d, func(x Decision) bool { return !x.says() })
-	if len(*d) == 0 {
-		*d = nil
-	}
 }
 
 // noJob stands for a job without a record.
@@ -405,13 +358,21 @@ func (j *Job) Regions() (names []string) {
 
 // keepDecisions removes the decisions about groups that a new record does not have. The other
 // decisions explain where the present instances are, so they stay. Their reasons why instances wait
-// are removed, because the next plan decides about them.
-func (j *Job) keepDecisions(rec *Record) {
+// are removed, because the next plan decides about them. was is the former version of the job.
+func (j *Job) keepDecisions(was *place.Job, rec *Record) {
 	j.Decisions = slices.DeleteFunc(j.Decisions, func(d Decision) bool { return !rec.HasGroup(d.Group) })
 	for i := range j.Decisions {
-		j.Decisions[i].Pending = nil
+		d := &j.Decisions[i]
+		d.Pending = nil
+		d.Former = d.Former || otherRules(was.Group(d.Group), rec.spec.job.Group(d.Group))
 	}
 	j.Decisions.Trim()
+}
+
+// otherRules reports whether two versions of a group ask for other regions or resources. nil: the version
+// lacks the group.
+func otherRules(a, b *place.Group) bool {
+	return a == nil || b == nil || a.AskHash != b.AskHash || !reflect.DeepEqual(a.Regions, b.Regions)
 }
 
 // needsPlacer reports whether a slot differs from what the job's present version needs.

@@ -423,3 +423,53 @@ func (f Refusal) ToPlace(now time.Duration) place.Returned {
 func (r *Region) forgetRefusals(k JobKey) {
 	r.Refusals = slices.DeleteFunc(r.Refusals, func(f Refusal) bool { return f.Namespace == k.Namespace && f.Job == k.Name })
 }
+
+// Decision is the placer's latest decision about a group. A decision that placed instances stays
+// until the next decision, so that users can ask about it.
+type Decision struct {
+	place.GroupExplanation
+	At time.Duration
+	// Full: the decision explains every region.
+	Full bool
+	// Former: the job has another version now that asks for other regions or resources for the group.
+	Former bool
+}
+
+// Decisions has at most one decision for each group. It lacks those that say nothing: they placed every
+// instance, and have no verdicts about regions.
+type Decisions []Decision
+
+// says reports whether a decision says anything that the slots do not say.
+func (d *Decision) says() bool { return d.Full || d.Unplaced > 0 || len(d.Pending) > 0 }
+
+// Of returns the decision about a group, or the zero decision if there is none.
+func (d Decisions) Of(group string) Decision {
+	for i := range d {
+		if d[i].Group == group {
+			return d[i]
+		}
+	}
+	return Decision{}
+}
+
+// Put sets the decision about a group.
+func (d *Decisions) Put(next Decision) {
+	for i := range *d {
+		if (*d)[i].Group == next.Group {
+			(*d)[i] = next
+			d.Trim()
+			return
+		}
+	}
+	if next.says() {
+		*d = append(*d, next)
+	}
+}
+
+// Trim removes the decisions that say nothing.
+func (d *Decisions) Trim() {
+	*d = slices.DeleteFunc(*d, func(x Decision) bool { return !x.says() })
+	if len(*d) == 0 {
+		*d = nil
+	}
+}
