@@ -3,7 +3,6 @@
 package e2e_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -16,10 +15,7 @@ func TestTopologyOf10000(t *testing.T) {
 	t.Parallel()
 	s, address := serve(t, fixture.Options{Regions: 1, Nodes: 10_000})
 	region := s.Regions()[0]
-	p := open(t, "about:blank", desk)
-	p.host = strings.TrimPrefix(address, "http://")
-	p.measure()
-	p.navigate(address + "/ui/topology?region=" + region)
+	p := measured(t, address, "/ui/topology?region="+region)
 	p.wait("document.querySelector('section[aria-label=Topology] canvas')?.dataset.cells === '10000'")
 	p.see("10\u202f000 nodes")
 	before := p.computed()

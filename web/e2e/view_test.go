@@ -202,10 +202,7 @@ func TestLatencyKeys(t *testing.T) {
 // moves in a frame. What counts is the time that the page computes, because other work on the machine delays a paint.
 func TestLargeMatrix(t *testing.T) {
 	_, address := serve(t, fixture.Options{Regions: 1000})
-	p := open(t, "about:blank", desk)
-	p.host = strings.TrimPrefix(address, "http://")
-	p.measure()
-	p.navigate(address + "/ui/latency")
+	p := measured(t, address, "/ui/latency")
 	p.wait("document.querySelector('main canvas')?.width === 1000")
 	const frames = "const frames = f => { const begin = performance.now(); f(); return new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => r(performance.now() - begin)))) };"
 	best, computes := time.Hour, time.Hour
