@@ -152,11 +152,13 @@ func TestSurplusWithADeadEndpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
+	fastest := time.Hour // of five, because the machine may be busy
 	for range 5 {
 		start := time.Now()
 		surplusOf(t, e)
-		if took := time.Since(start); took >= 2*time.Second { // a call to the silent endpoint takes as long
-			t.Errorf("the answer took %s", took)
-		}
+		fastest = min(fastest, time.Since(start))
+	}
+	if fastest >= 2*time.Second { // a call to the silent endpoint takes as long
+		t.Errorf("the fastest response took %s", fastest)
 	}
 }
