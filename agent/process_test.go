@@ -67,6 +67,9 @@ func startProcess(t *testing.T, dir, server string) *exec.Cmd {
 // still writes its files would make the removal of the test's folder fail.
 func endTasks(t *testing.T, dataDir string) {
 	t.Helper()
+	if !filepath.IsAbs(dataDir) { // the folder must not match other processes
+		t.Fatalf("the data folder %q is not absolute", dataDir)
+	}
 	if err := leftover.End(dataDir); err != nil {
 		t.Error(err)
 	}

@@ -107,7 +107,7 @@ func TestSustainedBreach(t *testing.T) {
 		})
 		for bound, warning := range map[time.Duration]string{
 			40 * time.Millisecond: "",
-			25 * time.Millisecond: "instances of web in far stay for now, although the round trip of 30ms breaks p50 at most 25ms to target: nusa job explain says whether they move",
+			25 * time.Millisecond: "instances of web are in far, although the round trip of 30ms breaks p50 at most 25ms to target: nusa job explain says whether they move",
 		} {
 			plan, err := s.jobs().Plan(t.Context(), &nusav1.PlanRequest{Spec: within(bound)})
 			if got := strings.Join(plan.GetWarnings(), "\n"); err != nil || got != warning {

@@ -35,7 +35,7 @@ func DryRun(ctx context.Context, st *state.State, spec *nusav1.JobSpec) (*nusav1
 	plan, answers := planWithAnswers(ctx, st, k, spec, snapshot)
 	out.Warnings = append(out.Warnings, awaitsReports(k, answers.byReports, plan)...)
 	out.Slots = slotsAfter(slots, plan, k)
-	out.Warnings = append(out.Warnings, brokenBounds(st, snapshot.Jobs[0], out.Slots)...)
+	out.Warnings = append(out.Warnings, brokenBounds(snapshot, out.Slots)...)
 	waits := rolloutWaits(plan)[k]
 	for _, s := range out.Slots {
 		if why := waits[s.GetRegion()]; why != "" && s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_RUN && s.GetJobVersion() < snapshot.Jobs[0].Version {
@@ -60,21 +60,32 @@ func DryRun(ctx context.Context, st *state.State, spec *nusav1.JobSpec) (*nusav1
 	return out, nil
 }
 
-// brokenBounds says which instances of a job stay for now in a region that breaks a required bound. slots are
-// those after the plan.
-func brokenBounds(st *state.State, j place.Job, slots []*nusav1.Slot) (out []string) {
-	if !state.HasNear(&j) {
+// maxBroken bounds the broken bounds that a plan names.
+const maxBroken = 4
+
+// brokenBounds says which instances of a planned job run in a region whose measured round trip breaks a required
+// bound. slots are those after the plan.
+func brokenBounds(planned place.Snapshot, slots []*nusav1.Slot) (out []string) {
+	j := &planned.Jobs[0]
+	if !state.HasNear(j) {
 		return nil
 	}
-	st.Lock()
-	defer st.Unlock()
-	for _, b := range place.NewBoundTracker(nearSnapshot(st, st.TopologyView(), nearRegions(st), j)).Step(&j, 0) {
-		if slices.ContainsFunc(slots, func(s *nusav1.Slot) bool {
-			return s.GetGroup() == b.Group && s.GetRegion() == b.Region && s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_RUN
-		}) {
-			out = append(out, fmt.Sprintf("instances of %s in %s stay for now, although the round trip of %s breaks %s: nusa job explain says whether they move",
-				b.Group, b.Region, b.Latest.Round(100*time.Microsecond), b.Near))
+	more := 0
+	for _, b := range place.NewBoundTracker(planned).Step(j, 0) {
+		runs := slices.ContainsFunc(slots, func(s *nusav1.Slot) bool {
+			return s.GetGroup() == b.Group && s.GetRegion() == b.Region && s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_RUN && s.GetState() != nusav1.SlotState_SLOT_STATE_DONE
+		})
+		switch {
+		case !runs:
+		case len(out) == maxBroken:
+			more++
+		default:
+			out = append(out, fmt.Sprintf("instances of %s are in %s, although the round trip of %s breaks %s: nusa job explain says whether they move",
+				b.Group, b.Region, b.Latest.Round(time.Microsecond), b.Near))
 		}
+	}
+	if more > 0 {
+		out = append(out, fmt.Sprintf("%d more bounds are broken where instances are", more))
 	}
 	return out
 }

@@ -190,6 +190,7 @@ func readDecisions(st *state.State, k state.JobKey) (lastDecisions, bool) {
 		switch {
 		case d.Full && !j.Record.Stopped() && isOutdated(st, j, d):
 			outdated = true
+		case d.Former: // of a stopped job
 		case d.Full:
 			out.held[d.Group] = d
 		}

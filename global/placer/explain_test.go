@@ -52,7 +52,53 @@ func TestExplanationDescribesThePresent(t *testing.T) {
 	verdict("", "takes 2", 2, 2)
 	next.Regions = &nusav1.RegionsSpec{Allow: []*nusav1.RegionSelector{{Name: "sea"}}} // no instance moves
 	p.submitSpec(t, next)
-	verdict(asItIs, "keeps 2 and none of its nodes seems to have room for one more, by their unreserved cpu, memory and disk", 2, 2)
+	const keeps = "keeps 2 and none of its nodes seems to have room for one more, by their unreserved cpu, memory and disk"
+	verdict(asItIs, keeps, 2, 2)
+	next.Priority = proto.Int32(70) // the decision stays one about former rules
+	p.submitSpec(t, next)
+	verdict(asItIs, keeps, 2, 2)
+	if _, err := p.Commit.Do(t.Context(), func(tx *state.Tx) error {
+		rec, _ := tx.Job(k)
+		stopped := rec.Full()
+		stopped.Job.Stopped = true
+		return tx.PutJob(k, stopped)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	verdict(asIfNew, "takes 2", 2, 2)
+}
+
+// TestResourcesMakeADecisionFormer: a decision about other resources than those of the present version is
+// replaced.
+func TestResourcesMakeADecisionFormer(t *testing.T) {
+	p := submitting(t)
+	p.submit(t, "api", 2, 1000)
+	p.submit(t, "api", 2, 900)
+	if e, ok := Explain(p.st, keyOfName("api"), ""); !ok || e.GetNote() != asItIs {
+		t.Errorf("%v", e)
+	}
+}
+
+// TestDecisionOfAVersionThatIsNoLonger: a plan that was made before a submit stores no decision about the
+// present version.
+func TestDecisionOfAVersionThatIsNoLonger(t *testing.T) {
+	p := submitting(t)
+	p.submit(t, "api", 2, 1000)
+	k := keyOfName("api")
+	p.submit(t, "api", 3, 1000) // the third has no room
+	p.st.Lock()
+	snapshot, jobs := snapshotOf(p.st, []state.JobKey{k})
+	p.st.Unlock()
+	plan := place.MakePlan(snapshot)
+	next := specOf("api", 2, 1000)
+	next.Regions = &nusav1.RegionsSpec{Allow: []*nusav1.RegionSelector{{Name: "sea"}}}
+	p.submitSpec(t, next)
+	p.st.Lock()
+	p.record(plan, jobs, !snapshot.Terse)
+	p.st.Unlock()
+	if e, ok := Explain(p.st, k, ""); !ok || e.GetNote() != asItIs {
+		t.Errorf("%v", e)
+	}
 }
 
 // TestPlanSaysWhatWaitsForReports: a dry run that finds room only by the answers of regions says

@@ -30,14 +30,15 @@ func (p *Placer) record(plan place.Plan, jobs map[state.JobKey]seen, full bool) 
 	for _, g := range plan.Groups {
 		k := state.JobKey{Namespace: g.Namespace, Name: g.Job}
 		j := st.Jobs[k]
-		if _, asked := jobs[k]; !asked || j == nil {
+		decided, asked := jobs[k]
+		if !asked || j == nil {
 			continue
 		}
 		if g.Unplaced > 0 {
 			unfinished[k] = true
 		}
 		g.Namespace, g.Job = j.Key.Namespace, j.Key.Name
-		j.Decisions.Put(state.Decision{GroupExplanation: g, At: now, Full: full})
+		j.Decisions.Put(state.Decision{GroupExplanation: g, At: now, Full: full, Former: j.Revision != decided.revision})
 		p.explained.note(st, k)
 		st.JobChanged(j)
 	}

@@ -361,18 +361,23 @@ func (j *Job) Regions() (names []string) {
 // are removed, because the next plan decides about them. was is the former version of the job.
 func (j *Job) keepDecisions(was *place.Job, rec *Record) {
 	j.Decisions = slices.DeleteFunc(j.Decisions, func(d Decision) bool { return !rec.HasGroup(d.Group) })
+	anyOther := false
 	for i := range j.Decisions {
 		d := &j.Decisions[i]
-		d.Pending = nil
-		d.Former = d.Former || otherRules(was.Group(d.Group), rec.spec.job.Group(d.Group))
+		other := otherRules(was, &rec.spec.job, d.Group)
+		d.Pending, d.Former, anyOther = nil, d.Former || other, anyOther || other
+	}
+	for i := range j.Decisions { // the groups of a set are decided together
+		j.Decisions[i].Former = j.Decisions[i].Former || anyOther && len(rec.spec.job.Colocate) > 0
 	}
 	j.Decisions.Trim()
 }
 
-// otherRules reports whether two versions of a group ask for other regions or resources. nil: the version
-// lacks the group.
-func otherRules(a, b *place.Group) bool {
-	return a == nil || b == nil || a.AskHash != b.AskHash || !reflect.DeepEqual(a.Regions, b.Regions)
+// otherRules reports whether two versions of a job ask for other regions or resources for a group.
+func otherRules(before, after *place.Job, group string) bool {
+	a, b := before.Group(group), after.Group(group)
+	return a == nil || b == nil || a.AskHash != b.AskHash || a.Level != b.Level || a.Bound != b.Bound || before.Type != after.Type ||
+		!reflect.DeepEqual(a.Regions, b.Regions) || !reflect.DeepEqual(before.Colocate, after.Colocate)
 }
 
 // needsPlacer reports whether a slot differs from what the job's present version needs.

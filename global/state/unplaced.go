@@ -431,7 +431,7 @@ type Decision struct {
 	At time.Duration
 	// Full: the decision explains every region.
 	Full bool
-	// Former: the job has another version now that asks for other regions or resources for the group.
+	// Former: the job has had a version since that asks for other regions or resources for the group.
 	Former bool
 }
 

@@ -152,13 +152,15 @@ func TestSurplusWithADeadEndpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	fastest := time.Hour // of five, because the machine may be busy
+	slow := 0
 	for range 5 {
 		start := time.Now()
 		surplusOf(t, e)
-		fastest = min(fastest, time.Since(start))
+		if time.Since(start) >= 2*time.Second { // a call to the silent endpoint takes as long
+			slow++
+		}
 	}
-	if fastest >= 2*time.Second { // a call to the silent endpoint takes as long
-		t.Errorf("the fastest response took %s", fastest)
+	if slow > 1 { // a busy machine may delay one
+		t.Errorf("%d of five responses took as long as a silent endpoint", slow)
 	}
 }

@@ -59,8 +59,8 @@ func (p *page) computed() time.Duration {
 // budgetPaint is the time within which a federation of 200 regions is on the page.
 const budgetPaint = time.Second
 
-// growthPaint bounds how much more a page with many objects computes than a page with few of them, before the
-// first paint. The large pages here compute about twice as long.
+// growthPaint bounds how much more a page with many objects computes than a page with few of them. The large
+// pages here compute about twice as long.
 const growthPaint = 4
 
 // TestFirstPaint: 200 regions are on the page after one request for data. They are on the page within a second
