@@ -372,8 +372,10 @@ func bounds(j *state.Job) map[string][]*nusav1.NearBound {
 		switch {
 		case !j.RunsAt(b.Group, b.Region):
 			n.Message = "the region has no instance of the group any more, and gets none until the bound holds again"
+		case !movesForLatency(j.Place(), b.Group):
+			n.Message = "the instances stay: batch jobs, system jobs and colocated groups do not move for a bound"
 		case b.State == topology.Broken:
-			n.Message = fmt.Sprintf("the instances stay for now: they move after the bound has been broken for another %s (time in which it holds is subtracted)", left.Round(time.Second))
+			n.Message = fmt.Sprintf("the instances stay for now: if a better region has room, they move after the bound has been broken for another %s (time in which it holds is subtracted)", left.Round(time.Second))
 		default:
 			n.Message = "the next plan decides whether another region is better"
 		}
@@ -385,6 +387,11 @@ func bounds(j *state.Job) map[string][]*nusav1.NearBound {
 		out[b.Group] = append(out[b.Group], n)
 	}
 	return out
+}
+
+// movesForLatency reports whether instances of a group may move for a bound that is broken.
+func movesForLatency(j *place.Job, group string) bool {
+	return j.Type == place.Service && j.SetOf(group) == ""
 }
 
 // addRolloutWait adds to the verdict about a region, if the region has instances, why a new version

@@ -9,6 +9,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/state"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
 )
 
 // TestExplanationDescribesThePresent: a stored decision that speaks of another placement, or of
@@ -98,6 +99,27 @@ func TestDecisionOfAVersionThatIsNoLonger(t *testing.T) {
 	p.st.Unlock()
 	if e, ok := Explain(p.st, k, ""); !ok || e.GetNote() != asItIs {
 		t.Errorf("%v", e)
+	}
+}
+
+// TestBrokenBoundSaysWhatMoves: the explanation of a broken bound promises a move only for instances that can
+// move.
+func TestBrokenBoundSaysWhatMoves(t *testing.T) {
+	for want, change := range map[string]func(*nusav1.JobSpec){
+		"the instances stay for now: if a better region has room, they move after the bound has been broken for another 10m0s (time in which it holds is subtracted)": func(*nusav1.JobSpec) {},
+		"the instances stay: batch jobs, system jobs and colocated groups do not move for a bound":                                                                    func(j *nusav1.JobSpec) { j.Type = nusav1.JobType_JOB_TYPE_BATCH },
+	} {
+		p := submitting(t)
+		spec := specOf("api", 2, 1000)
+		change(spec)
+		p.submitSpec(t, spec)
+		p.st.Lock()
+		p.st.Jobs[keyOfName("api")].EditNotes().Breaches = []place.Breach{{Group: "web", Region: "sea", Breach: topology.Breach{State: topology.Broken, Balance: 5 * time.Minute}}}
+		p.st.Unlock()
+		e, ok := Explain(p.st, keyOfName("api"), "")
+		if !ok || len(e.GetGroups()) != 1 || len(e.GetGroups()[0].GetBounds()) != 1 || e.GetGroups()[0].GetBounds()[0].GetMessage() != want {
+			t.Errorf("%v, want %q", e, want)
+		}
 	}
 }
 
