@@ -86,7 +86,7 @@ oracle: ## compare plans of 100,000 random regions and federations with a brute-
 
 # deploy/local kills servers and measures times, so it runs alone; its tests mostly wait, so they run at
 # the same time. It has real agents with Docker and Incus. integration-long has the suites of the two drivers.
-INTEGRATION := $(TEST) $(TESTFLAGS) -tags=$(TAGS),integration -count=1 -timeout 10m
+INTEGRATION := $(TEST) $(TESTFLAGS) -tags=$(TAGS),integration -count=1 -timeout 20m
 LONG        := ^(TestKeysRotate|TestRootOfFilesRotates|TestRunbooks|TestReplaceMachines|TestWorkReturnsByItself)$$
 KILLED      := ^TestServerKilledAtFiveThousand$$
 integration: build ## test real processes: kill -9, recovery, agents with engines, a browser, the docs' commands
