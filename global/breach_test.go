@@ -94,6 +94,13 @@ func TestSustainedBreach(t *testing.T) {
 				}
 			})
 		}
+		submitted := func(spec *nusav1.JobSpec) string {
+			r, err := s.jobs().Submit(t.Context(), &nusav1.SubmitRequest{Spec: spec})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return strings.Join(r.GetWarnings(), "\n")
+		}
 		pass(20 * time.Second)
 		s.submit(within(40 * time.Millisecond))
 		far.waitSlot("default/api/web/0", accepted)
@@ -113,6 +120,12 @@ func TestSustainedBreach(t *testing.T) {
 			if got := strings.Join(plan.GetWarnings(), "\n"); err != nil || got != warning {
 				t.Errorf("the plan with at most %v warns %q, want %q: %v", bound, got, warning, err)
 			}
+		}
+		if warned := submitted(within(25 * time.Millisecond)); !strings.Contains(warned, "the round trip of 30ms breaks p50 at most 25ms to target") {
+			t.Errorf("the submit with at most 25ms warns %q", warned)
+		}
+		if warned := submitted(within(40 * time.Millisecond)); warned != "" {
+			t.Errorf("the submit with at most 40ms warns %q", warned)
 		}
 		rtt = 90 * time.Millisecond
 		pass(10 * time.Minute)

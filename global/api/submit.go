@@ -19,6 +19,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/failover"
 	"github.com/nusa-scheduler/nusa/global/forms"
+	"github.com/nusa-scheduler/nusa/global/placer"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/submits"
@@ -200,6 +201,9 @@ func beginSubmit(ctx context.Context, term *Term, req *submits.Request, tries in
 		noteSubmitted(term, k, resp, revision)
 		resp.Warnings = append(append(resp.Warnings, spec.warnings...), overWarning(spec.schedule)...)
 		resp.Warnings = append(resp.Warnings, term.unmatched(spec.rules)...)
+		if resp.GetChanged() && resp.GetVersion() > 1 {
+			resp.Warnings = append(resp.Warnings, placer.BrokenBounds(term.State, k)...)
+		}
 		return resp, nil
 	}, nil
 }

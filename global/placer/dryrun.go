@@ -60,31 +60,45 @@ func DryRun(ctx context.Context, st *state.State, spec *nusav1.JobSpec) (*nusav1
 	return out, nil
 }
 
-// maxBroken bounds the broken bounds that a plan names.
+// maxBroken bounds the broken bounds that a plan or a submit names.
 const maxBroken = 4
 
 // brokenBounds says which instances of a planned job run in a region whose measured round trip breaks a required
 // bound. slots are those after the plan.
-func brokenBounds(planned place.Snapshot, slots []*nusav1.Slot) (out []string) {
+func brokenBounds(planned place.Snapshot, slots []*nusav1.Slot) []string {
 	j := &planned.Jobs[0]
 	if !state.HasNear(j) {
 		return nil
 	}
-	more := 0
-	for _, b := range place.NewBoundTracker(planned).Step(j, 0) {
-		runs := slices.ContainsFunc(slots, func(s *nusav1.Slot) bool {
+	broken := slices.DeleteFunc(place.NewBoundTracker(planned).Step(j, 0), func(b place.Breach) bool {
+		return !slices.ContainsFunc(slots, func(s *nusav1.Slot) bool {
 			return s.GetGroup() == b.Group && s.GetRegion() == b.Region && s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_RUN && s.GetState() != nusav1.SlotState_SLOT_STATE_DONE
 		})
-		switch {
-		case !runs:
-		case len(out) == maxBroken:
-			more++
-		default:
-			out = append(out, fmt.Sprintf("instances of %s are in %s, although the round trip of %s breaks %s: nusa job explain says whether they move",
-				b.Group, b.Region, b.Latest.Round(time.Microsecond), b.Near))
-		}
+	})
+	return brokenTexts(broken)
+}
+
+// BrokenBounds says which instances of a job run in a region whose measured round trip breaks a required bound of
+// the present version.
+func BrokenBounds(st *state.State, k state.JobKey) []string {
+	st.Lock()
+	defer st.Unlock()
+	j := st.Jobs[k]
+	if j == nil || j.Record == nil || !state.HasNear(j.Place()) {
+		return nil
 	}
-	if more > 0 {
+	job := j.ToPlace(st.Sight())
+	broken := place.NewBoundTracker(nearSnapshot(st, st.TopologyView(), nearRegions(st), job)).Step(&job, 0)
+	return brokenTexts(slices.DeleteFunc(broken, func(b place.Breach) bool { return !j.RunsAt(b.Group, b.Region) }))
+}
+
+// brokenTexts returns warnings about broken bounds.
+func brokenTexts(broken []place.Breach) (out []string) {
+	for _, b := range broken[:min(len(broken), maxBroken)] {
+		out = append(out, fmt.Sprintf("instances of %s are in %s, although the round trip of %s breaks %s: nusa job explain says whether they move",
+			b.Group, b.Region, b.Latest.Round(time.Microsecond), b.Near))
+	}
+	if more := len(broken) - maxBroken; more > 0 {
 		out = append(out, fmt.Sprintf("%d more bounds are broken where instances are", more))
 	}
 	return out

@@ -25,6 +25,9 @@ const asIfNew = "the decision is no longer stored: explained as if placed now, w
 // asItIs is the note of an explanation whose decision does not describe the present job or instances.
 const asItIs = "the job, its instances or regions have changed since the decision: explained as they are now"
 
+// isStopped is the note of an explanation of a stopped job.
+const isStopped = "the job is stopped: none of its instances is to run"
+
 // maxNearResults bounds the near results in a group's explanation.
 const maxNearResults = 4096
 
@@ -61,6 +64,9 @@ func Explain(st *state.State, k state.JobKey, group string) (*nusav1.Explanation
 		out.Groups = append(out.Groups, g)
 	}
 	out.Age = durationpb.New(now - oldest)
+	if last.job.Stopped {
+		out.Note = strings.TrimSuffix(isStopped+"; "+out.GetNote(), "; ")
+	}
 	notes := append([]string{out.GetNote(), last.moved(out.GetGroups(), ofMove)}, held...)
 	out.Note = strings.Join(slices.DeleteFunc(notes, func(s string) bool { return s == "" }), "; ")
 	return out, true

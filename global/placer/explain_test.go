@@ -66,7 +66,7 @@ func TestExplanationDescribesThePresent(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	verdict(asIfNew, "takes 2", 2, 2)
+	verdict(isStopped+"; "+asIfNew, "takes 2", 2, 2)
 }
 
 // TestResourcesMakeADecisionFormer: a decision about other resources than those of the present version is
