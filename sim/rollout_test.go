@@ -124,36 +124,6 @@ func TestRolloutTakesMinHealthy(t *testing.T) {
 	})
 }
 
-// TestVersionThatFitsNowhere: a version that no node has room for stops nothing. The status says why it waits, and
-// the job is taken back when the version misses its deadline.
-func TestVersionThatFitsNowhere(t *testing.T) {
-	inBubble(t, sim.Options{Regions: []string{"alpha", "beta"}}, func(t *testing.T, f *sim.Federation) {
-		f.AwaitRegions()
-		r := &rolled{t, f, f.Global(1), &nusav1.JobRef{Name: "web"}}
-		mustSubmit(t, r.conn, plainService("1"), false)
-		r.until(time.Minute, 1, jobRuns)
-		huge := strings.Replace(plainService("2", "update: {auto_revert: true}"), "cpu: 500m", "cpu: 9000", 1)
-		mustSubmit(t, r.conn, huge, false)
-		why := ""
-		for range 300 {
-			time.Sleep(100 * time.Millisecond)
-			g := r.job().GetStatus().GetGroups()["all"]
-			if g.GetCounts().GetRunning() != 2 {
-				t.Fatalf("version 2 stopped an instance: %v", g)
-			}
-			for _, p := range g.GetPending() {
-				why = p.GetMessage()
-			}
-		}
-		if !strings.Contains(why, "version 2 fits nowhere, so the earlier one keeps running: needs 9000 cpu") {
-			t.Errorf("the status says %q", why)
-		}
-		if back, _ := r.until(12*time.Minute, 3, jobRuns); back.GetReverted().GetVersion() != 2 || back.GetReverted().GetTo() != 1 {
-			t.Errorf("%v", back.GetReverted())
-		}
-	})
-}
-
 // versions checks what is stored about three versions.
 func (r *rolled) versions() {
 	t, ctx := r.t, r.t.Context()

@@ -137,7 +137,7 @@ func (p *Planner) checkNodes(ctx context.Context, wake func()) ([]string, bool) 
 // each report that releases resources, and each plan would try all unplaced instances
 // again.
 func restAfter(plan *sched.Plan, took time.Duration) time.Duration {
-	if plan.More || len(plan.Unplaced)+len(plan.Kept) == 0 {
+	if plan.More || len(plan.Unplaced) == 0 {
 		return 0
 	}
 	return min(took, maxRest)
@@ -172,9 +172,6 @@ func (p *Planner) record(in sched.Input, plan *sched.Plan) {
 	}
 	for _, w := range plan.Waiting {
 		groups[w.Key] = struct{}{}
-	}
-	for _, k := range plan.Kept {
-		groups[k.Key] = struct{}{}
 	}
 	p.cfg.reasonsChanged(groups)
 }

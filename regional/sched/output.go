@@ -78,18 +78,6 @@ func (o *output) waitRange(from, to int32, reason state.Reason) {
 	o.waits = append(o.waits, Waiting{o.key, []Range{{from, to}}, reason, 0})
 }
 
-// keep adds an instance of an earlier version that stays, because no node takes its present version.
-func (o *output) keep(index int32, version int64, reason state.Reason, message string) {
-	if n := len(o.plan.Kept); n > 0 {
-		k := &o.plan.Kept[n-1]
-		if k.Key == o.key && k.JobVersion == version && k.Reason == reason && k.Message == message {
-			k.Ranges = addIndex(k.Ranges, index)
-			return
-		}
-	}
-	o.plan.Kept = append(o.plan.Kept, Kept{o.key, version, []Range{{index, index + 1}}, reason, message})
-}
-
 // unplaced adds instances of a slot for which no node was found.
 func (o *output) unplaced(u Unplaced, s *state.Slot, reason state.Reason, message string) {
 	u.Key, u.JobVersion, u.Generation = o.key, s.JobVersion, s.Generation

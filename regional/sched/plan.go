@@ -91,17 +91,6 @@ type Waiting struct {
 	UntilUnixNano int64
 }
 
-// Kept are running instances of earlier versions that stay for now, because no node has room for the
-// version of their slot.
-type Kept struct {
-	Key        state.GroupKey
-	JobVersion int64   // the version that does not fit
-	Ranges     []Range // ascending
-	// Reason and Message say what blocks the version, as in Unplaced.
-	Reason  state.Reason
-	Message string
-}
-
 // Plan is the set of changes to make. It is a value that can be printed, checked, and
 // turned into commands. Applying the plan involves no choices.
 type Plan struct {
@@ -111,7 +100,6 @@ type Plan struct {
 	Proven   []Proven
 	Unplaced []Unplaced
 	Waiting  []Waiting
-	Kept     []Kept
 	// Reserved are the nodes that were reserved, so that later groups of the plan placed
 	// nothing on them.
 	Reserved []ReservedNode
@@ -164,10 +152,6 @@ func (p *Plan) String() string {
 	}
 	for _, w := range p.Waiting {
 		fmt.Fprintf(&b, "wait %s[%s]: %s\n", w.Key, RangesText(w.Ranges), w.Reason)
-	}
-	for i := range p.Kept {
-		k := &p.Kept[i]
-		fmt.Fprintf(&b, "keep %s[%s]: v%d fits nowhere: %s (%s)\n", k.Key, RangesText(k.Ranges), k.JobVersion, k.Reason, k.Message)
 	}
 	for i := range p.Reserved {
 		k := &p.Reserved[i]

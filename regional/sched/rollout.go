@@ -87,9 +87,8 @@ func (d *decision) checkProven(a *state.Alloc) {
 }
 
 // rollOut stops instances that must be replaced, but no more than max_parallel instances
-// may be down at once, and update.stagger must have passed since the last step. A running instance
-// stays if the new version fits nowhere. Instances that are not up yet are replaced in any case, and so
-// are those of draining nodes.
+// may be down at once, and update.stagger must have passed since the last step. Instances that are
+// not up yet are replaced in any case, and so are those of draining nodes.
 func (d *decision) rollOut() {
 	if len(d.replacements) == 0 {
 		return
@@ -117,9 +116,6 @@ func (d *decision) rollOut() {
 				d.out.wake(wait)
 				continue
 			}
-			if d.keeps(r.alloc) {
-				continue
-			}
 			budget--
 		}
 		if d.resize(r.alloc) {
@@ -127,36 +123,6 @@ func (d *decision) rollOut() {
 		}
 		d.out.stop(r.alloc, r.reason, r.message)
 	}
-}
-
-// keeps reports whether a running instance of an earlier version stays, because no node takes the version of
-// its slot: neither a node with room, nor its own node without the instance. Ports, devices and tags of its own
-// node are taken to be enough. The instance cannot stay on a draining node.
-func (d *decision) keeps(a *state.Alloc) bool {
-	slot := state.SlotOf(d.g.Slots, a.Index)
-	if d.system && len(d.g.Slots) > 0 {
-		slot = d.g.Slots[0]
-	}
-	if slot == nil || a.JobVersion == slot.JobVersion || a.Moving || !d.enter(slot) {
-		return false
-	}
-	if _, _, problem := d.resizable(a); problem == "" {
-		return false
-	}
-	r := d.p.cache.ranking(&d.p.in, &d.spec.Ask, d.g.Key.JobKey())
-	r.catchUp()
-	t := r.filter.table
-	pos, ok := t.position(a.NodeID)
-	if !ok || r.fitting > 0 && !d.system {
-		return false
-	}
-	n := &t.nodes[pos]
-	if refuseStatus(n) == "" && r.filter.refuseKind(n) == "" && r.filter.shortOf(n.free.Add(a.Resources)) == "" {
-		return false
-	}
-	f := r.refusals(nil, "", d.p.reservedMark())
-	d.out.keep(a.Index, slot.JobVersion, f.reason, f.message)
-	return true
 }
 
 // staggered returns when the next step of a rollout may start, because of update.stagger. It returns 0

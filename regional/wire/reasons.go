@@ -1,8 +1,6 @@
 package wire
 
 import (
-	"fmt"
-
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -30,17 +28,11 @@ var waitMessages = map[state.Reason]string{
 	state.ReasonDeclined:    "its node declined it and is asked again soon",
 }
 
-// PlanReasons returns for each group why instances have no node after the plan, or keep an earlier version.
+// PlanReasons returns for each group why instances have no node after the plan.
 func PlanReasons(plan *sched.Plan) map[state.GroupKey][]CountedReason {
 	out := map[state.GroupKey][]CountedReason{}
 	for _, u := range plan.Unplaced {
 		out[u.Key] = append(out[u.Key], unplacedReasons(&u)...)
-	}
-	for _, k := range plan.Kept {
-		out[k.Key] = append(out[k.Key], CountedReason{
-			state.Count{Reason: k.Reason, Count: sched.Instances(k.Ranges), Message: fmt.Sprintf("version %d fits nowhere, so the earlier one keeps running: %s", k.JobVersion, k.Message)},
-			countsInstances,
-		})
 	}
 	for _, w := range plan.Waiting {
 		out[w.Key] = append(out[w.Key], CountedReason{
