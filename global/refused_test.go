@@ -57,6 +57,7 @@ func TestARefusedRegionIsShown(t *testing.T) {
 		}
 		return got.GetFailoverMessage(), info.GetAlarms()
 	}
+	waitInfo(t, s, "active without an alarm: the history is read", func(i *nusav1.InfoResponse) bool { return i.GetLeader() && len(i.GetAlarms()) == 0 })
 	first := s.join(hello(2, 70))
 	first.wait("welcome", func() bool { return first.welcome != nil })
 	refused(hello(1, 71))
