@@ -81,15 +81,24 @@ func brokenBounds(planned place.Snapshot, slots []*nusav1.Slot) []string {
 // BrokenBounds says which instances of a job run in a region whose measured round trip breaks a required bound of
 // the present version.
 func BrokenBounds(st *state.State, k state.JobKey) []string {
+	snapshot, has := boundsSnapshot(st, k)
+	if !has {
+		return nil
+	}
+	return brokenTexts(place.NewBoundTracker(snapshot).Step(&snapshot.Jobs[0], 0))
+}
+
+// boundsSnapshot returns the facts that the bounds of a job depend on, or false if the job has no near rule.
+func boundsSnapshot(st *state.State, k state.JobKey) (place.Snapshot, bool) {
 	st.Lock()
 	defer st.Unlock()
 	j := st.Jobs[k]
 	if j == nil || j.Record == nil || !state.HasNear(j.Place()) {
-		return nil
+		return place.Snapshot{}, false
 	}
-	job := j.ToPlace(st.Sight())
-	broken := place.NewBoundTracker(nearSnapshot(st, st.TopologyView(), nearRegions(st), job)).Step(&job, 0)
-	return brokenTexts(slices.DeleteFunc(broken, func(b place.Breach) bool { return !j.RunsAt(b.Group, b.Region) }))
+	job := j.Alone()
+	job.Slots = j.SortedSlots()
+	return nearSnapshot(st, st.TopologyView(), nearRegions(st), job), true
 }
 
 // brokenTexts returns warnings about broken bounds.

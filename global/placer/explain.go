@@ -64,10 +64,11 @@ func Explain(st *state.State, k state.JobKey, group string) (*nusav1.Explanation
 		out.Groups = append(out.Groups, g)
 	}
 	out.Age = durationpb.New(now - oldest)
+	stopped := ""
 	if last.job.Stopped {
-		out.Note = strings.TrimSuffix(isStopped+"; "+out.GetNote(), "; ")
+		stopped = isStopped
 	}
-	notes := append([]string{out.GetNote(), last.moved(out.GetGroups(), ofMove)}, held...)
+	notes := append([]string{stopped, out.GetNote(), last.moved(out.GetGroups(), ofMove)}, held...)
 	out.Note = strings.Join(slices.DeleteFunc(notes, func(s string) bool { return s == "" }), "; ")
 	return out, true
 }

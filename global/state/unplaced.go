@@ -3,6 +3,7 @@ package state
 import (
 	"cmp"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -472,4 +473,28 @@ func (d *Decisions) Trim() {
 	if len(*d) == 0 {
 		*d = nil
 	}
+}
+
+// keepDecisions removes the decisions about groups that a new record does not have. The other
+// decisions explain where the present instances are, so they stay. Their reasons why instances wait
+// are removed, because the next plan decides about them. was is the former version of the job.
+func (j *Job) keepDecisions(was *place.Job, rec *Record) {
+	j.Decisions = slices.DeleteFunc(j.Decisions, func(d Decision) bool { return !rec.HasGroup(d.Group) })
+	anyOther := false
+	for i := range j.Decisions {
+		d := &j.Decisions[i]
+		other := otherRules(was, &rec.spec.job, d.Group)
+		d.Pending, d.Former, anyOther = nil, d.Former || other, anyOther || other
+	}
+	for i := range j.Decisions { // the groups of a set are decided together
+		j.Decisions[i].Former = j.Decisions[i].Former || anyOther && len(rec.spec.job.Colocate) > 0
+	}
+	j.Decisions.Trim()
+}
+
+// otherRules reports whether two versions of a job ask for other regions or resources for a group.
+func otherRules(before, after *place.Job, group string) bool {
+	a, b := before.Group(group), after.Group(group)
+	return a == nil || b == nil || a.AskHash != b.AskHash || a.Level != b.Level || a.Bound != b.Bound || before.Type != after.Type ||
+		!reflect.DeepEqual(a.Regions, b.Regions) || !reflect.DeepEqual(before.Colocate, after.Colocate)
 }
