@@ -63,10 +63,9 @@ const budgetPaint = time.Second
 // pages here compute about twice as long.
 const growthPaint = 4
 
-// TestFirstPaint: 200 regions are on the page after one request for data. They are on the page within a second
-// on a machine that has nothing else to do. A busy or slow machine paints later, so the test logs the time, and
-// asserts what holds on each machine: the growth from ten regions to 200, and that the page makes no further
-// request.
+// TestFirstPaint: 200 regions are on the page within a second, after one request for data. A machine that is
+// busy with other work paints later. So the wall time must hold in one of five tries, unless the page had the
+// processor for less than half of it. The growth from ten regions to 200 must hold on each machine.
 func TestFirstPaint(t *testing.T) {
 	var cpu, wall [2]time.Duration
 	for i, regions := range []int{10, 200} {
@@ -77,17 +76,20 @@ func TestFirstPaint(t *testing.T) {
 	}
 	t.Logf("first paint of 200 regions: %s (the budget is %s); the page computes for %s of it, and for %s with ten regions",
 		wall[1].Round(time.Millisecond), budgetPaint, cpu[1].Round(time.Millisecond), cpu[0].Round(time.Millisecond))
+	if wall[1] > budgetPaint && cpu[1] > wall[1]/2 {
+		t.Errorf("the first paint takes %s, more than %s", wall[1], budgetPaint)
+	}
 	if cpu[1] > growthPaint*cpu[0] {
 		t.Errorf("before its first paint the page computes for %s with 200 regions, more than %d times %s with ten", cpu[1], growthPaint, cpu[0])
 	}
 }
 
-// firstPaint returns the least time until the page shows the regions, of three tries, and the least time for
+// firstPaint returns the least time until the page shows the regions, of at most five tries, and the least time for
 // which the page computes. It checks that the page makes one request for data.
 func firstPaint(t *testing.T, address string, regions int) (wall, cpu time.Duration) {
 	t.Helper()
 	wall, cpu = time.Hour, time.Hour
-	for range 3 {
+	for range 5 {
 		p := measured(t, address, "/ui/federation")
 		ms := eval[float64](p, fmt.Sprintf(`new Promise(done => {
 			const look = () => document.querySelectorAll('svg.map [data-region]').length >= %d && document.querySelectorAll('main tbody tr').length >= %d
@@ -98,6 +100,9 @@ func firstPaint(t *testing.T, address string, regions int) (wall, cpu time.Durat
 		cpu = min(cpu, p.computed())
 		if got := p.requests(); !slices.Equal(got, []string{"/v1/overview:watch"}) {
 			t.Errorf("the page has asked for %v, want one stream", got)
+		}
+		if wall <= budgetPaint {
+			break
 		}
 	}
 	return wall, cpu
